@@ -178,6 +178,9 @@ func (g *gang) lacksRoom(now time.Time) bool {
 	return g.stuck != nil && g.res != nil && !g.res.closing && g.req == nil && now.Before(g.stuck.seen.Add(stuckFor))
 }
 
+// evicts reports whether some queue may take from others, and all that is charged is known.
+func (c *Core) evicts() bool { return c.tree.evicts && !c.refilling && c.began == nil && c.synced }
+
 // findMandates looks at the next few gangs that wait, and gives mandates.
 func (c *Core) findMandates(now time.Time) {
 	c.endMandates(now)
@@ -188,7 +191,7 @@ func (c *Core) findMandates(now time.Time) {
 		return !g.stuck.listed
 	})
 	c.tree.recompute()
-	if !c.tree.evicts || c.refilling || c.began != nil || !c.synced {
+	if !c.evicts() {
 		c.unbar(func(*gang) bool { return true })
 		return
 	}
@@ -386,7 +389,7 @@ func (c *Core) lower(q *queue) {
 func (c *Core) barLowered(now time.Time) {
 	lowered := c.lowered
 	c.lowered = c.lowered[:0]
-	if len(lowered) == 0 || !c.tree.evicts || c.refilling || c.began != nil || !c.synced {
+	if len(lowered) == 0 || !c.evicts() {
 		return
 	}
 	var few [4]*gang

@@ -412,17 +412,18 @@ func (a *Auditor) judgeClaim(e StoreRevision, now *reservation, before func(stri
 	if valid < len(c.victims) || !alone {
 		return
 	}
-	if a.judgeWith(a.virtual(now.gang, false), now, victims, func(Kind, string, ...any) {}) &&
-		a.judgeWith(a.virtual(now.gang, true), now, victims, func(Kind, string, ...any) {}) {
-		a.judgeWith(a.virtual(now.gang, false), now, victims, wrong)
+	found := a.judgeWith(a.virtual(now.gang, false), now, victims, wrong)
+	if len(found) > 0 && len(a.judgeWith(a.virtual(now.gang, true), now, victims, wrong)) > 0 {
+		for _, say := range found {
+			say()
+		}
 	}
 }
 
-// judgeWith judges a claim and all of its victims by what queues will have, and reports whether something is wrong.
-func (a *Auditor) judgeWith(t virtual, now *reservation, victims []*reservation, say func(Kind, string, ...any)) (is bool) {
+// judgeWith judges a claim and all of its victims by what queues will have, and returns what is to be said of it.
+func (a *Auditor) judgeWith(t virtual, now *reservation, victims []*reservation, say func(Kind, string, ...any)) (found []func()) {
 	wrong := func(k Kind, format string, args ...any) {
-		is = true
-		say(k, format, args...)
+		found = append(found, func() { say(k, format, args...) })
 	}
 	t.branch()
 	if now.claim.rule == wire.Rule_RULE_PREEMPT {
@@ -431,7 +432,7 @@ func (a *Auditor) judgeWith(t virtual, now *reservation, victims []*reservation,
 		a.judgeLosses(now, victims, t, wrong)
 	}
 	a.judgeNeeded(now, victims, t, wrong)
-	return is
+	return found
 }
 
 // otherClaim returns whose other claim a victim is in, "" for none.

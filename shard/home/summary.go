@@ -177,10 +177,8 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 	}
 	s.readGrades(m)
 	c.keepLeaned(s, old)
-	if old != nil {
-		s.skipped = old.skipped
-	}
 	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
+		s.skipped = old.skipped
 		for _, g := range old.asking {
 			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
 				s.take(r.fresh)

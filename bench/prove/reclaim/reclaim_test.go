@@ -175,6 +175,31 @@ func (w *world) says(ctx context.Context) (out []string) {
 	return out
 }
 
+// twoTeams has teams a and b deserve a half of the cluster each, and so many gangs of b run.
+func twoTeams(t *testing.T, gangs int) *world {
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
+	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	for i := range gangs {
+		w.gang(fmt.Sprint("b-", i), "b", "")
+	}
+	w.settles(map[string]int{"b": gangs})
+	return w
+}
+
+// runs waits until a gang of a team runs, whoever else does.
+func (w *world) runs(team, gang string, patience time.Duration) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "gang "+gang, func(ctx context.Context) error {
+		bound, _, err := w.running(ctx, team)
+		if err == nil && bound[gang] != size {
+			err = fmt.Errorf("%d pods run: %v", bound[gang], w.says(ctx))
+		}
+		return err
+	})
+}
+
 // evictions waits until events say that so many gangs were evicted, and returns them, each as often as it was.
 func (w *world) evictions(want int) (out []string) {
 	w.t.Helper()
@@ -220,14 +245,7 @@ func (w *world) condition(gang, kind string) *metav1.Condition {
 // Team b runs on the whole cluster. Team a comes back, and gets what it deserves: exactly that, in whole gangs. What was evicted waits, and
 // starts again as room becomes free. The same where no capability limits anybody, and only room is missing.
 func TestReclaim(t *testing.T) {
-	w := start(t)
-	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
-	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
-	for i := range 12 {
-		w.gang(fmt.Sprint("b-", i), "b", "")
-	}
-	w.settles(map[string]int{"b": 12})
+	w := twoTeams(t, 12)
 	asked := time.Now()
 	for i := range 6 {
 		w.gang(fmt.Sprint("a-", i), "a", "")
@@ -336,14 +354,7 @@ func TestReclaimSurplus(t *testing.T) {
 // A budget of the owners of b does not allow any of its pods to be evicted but those of its oldest gangs. These go, though others are
 // younger. When none of them is left, the youngest goes all the same, and an event says so.
 func TestReclaimBudgets(t *testing.T) {
-	w := start(t)
-	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
-	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
-	for _, name := range []string{"b-0", "b-1"} {
-		w.gang(name, "b", "")
-	}
-	w.settles(map[string]int{"b": 2})
+	w := twoTeams(t, 2)
 	for i := 2; i < 12; i++ {
 		w.gang(fmt.Sprint("b-", i), "b", "")
 	}
@@ -399,14 +410,7 @@ func (w *world) mentions(words string) string {
 // The pods of a gang that is evicted stay: they have a finalizer, or their node is dead. When they should have been gone for a minute, the
 // claimant is given another gang, and starts beside them.
 func TestReclaimPodsThatStay(t *testing.T) {
-	w := start(t)
-	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
-	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
-	for i := range 11 {
-		w.gang(fmt.Sprint("b-", i), "b", "")
-	}
-	w.settles(map[string]int{"b": 11})
+	w := twoTeams(t, 11)
 	w.gang("b-stays", "b", "") // the youngest goes first
 	w.settles(map[string]int{"b": 12})
 	pods := w.kube.Core.CoreV1().Pods("default")
@@ -425,13 +429,7 @@ func TestReclaimPodsThatStay(t *testing.T) {
 	hold(`["example.com/hold"]`)
 	asked := time.Now()
 	w.gang("a-0", "a", "")
-	localtest.Wait(t, 3*time.Minute, "a-0", func(ctx context.Context) error {
-		bound, _, err := w.running(ctx, "a")
-		if err == nil && bound["a-0"] != size {
-			err = fmt.Errorf("%d pods run: %v", bound["a-0"], w.says(ctx))
-		}
-		return err
-	})
+	w.runs("a", "a-0", 3*time.Minute)
 	t.Logf("a gang runs %s after it was made, beside pods that were evicted for it and stay", time.Since(asked).Round(100*time.Millisecond))
 	if gone := w.evictions(2); !slices.Contains(gone, "b-stays") {
 		t.Errorf("evicted: %v", gone)
@@ -447,14 +445,7 @@ func TestReclaimPodsThatStay(t *testing.T) {
 
 // Processes are killed while claims stand: the leading coordinator, and every shard in turn.
 func TestReclaimWhileProcessesDie(t *testing.T) {
-	w := start(t)
-	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
-	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
-	for i := range 12 {
-		w.gang(fmt.Sprint("b-", i), "b", "")
-	}
-	w.settles(map[string]int{"b": 12})
+	w := twoTeams(t, 12)
 	for i := range 6 {
 		w.gang(fmt.Sprint("a-", i), "a", "")
 		time.Sleep(time.Duration(1500+300*i) * time.Millisecond)
@@ -481,13 +472,7 @@ func TestPreempt(t *testing.T) {
 	}
 	w.settles(map[string]int{"a": 4})
 	w.gang("high", "a", "high")
-	localtest.Wait(t, patience, "the gang of high priority", func(ctx context.Context) error {
-		bound, _, err := w.running(ctx, "a")
-		if err == nil && bound["high"] != size {
-			err = fmt.Errorf("%d pods run: %v", bound["high"], w.says(ctx))
-		}
-		return err
-	})
+	w.runs("a", "high", patience)
 	w.settles(map[string]int{"a": 4})
 	w.evictions(1)
 	w.noViolations()

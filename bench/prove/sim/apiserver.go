@@ -199,9 +199,9 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	if stays, is := a.w.mishap(drawn, "stays", p.Name, stays); is && !a.w.calm {
 		a.w.count("evicted pods that stay for long")
 		a.deleteIn(p, stays)
-		return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+	} else {
+		a.delete(p)
 	}
-	a.delete(p)
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
 }
 
