@@ -63,7 +63,7 @@ type Core struct {
 	supply          supply         // of the nodes (supply.go)
 	crowded         bool           // a grant did not fit into the last transaction: the next one takes nothing else first
 
-	// mandate.go, claims.go
+	// mandate.go, bar.go, claims.go
 	stuck          []*gang  // that have quota and find no room
 	mandated       []*gang  // with a mandate, in the order in which they were given
 	mandates       uint64   // given in this term
