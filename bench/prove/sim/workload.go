@@ -494,7 +494,8 @@ func (l *workload) help(round int) {
 			}
 		}
 		closing := l.closing(g.queue)
-		started := g.started || g.kind != api.BasaltGroup && (mine-waiting >= g.least || mine > waiting && w.now.Sub(last) > time.Minute) // those may tell nobody
+		told := g.started && (g.kind != api.VolcanoGroup || l.holds)                                                                 // or nobody takes it back
+		started := told || g.kind != api.BasaltGroup && (mine-waiting >= g.least || mine > waiting && w.now.Sub(last) > time.Minute) // those may tell nobody
 		if (waiting == 0 || started) && w.now.Sub(last) > 4*time.Second || closing {
 			for _, p := range pods {
 				if p = a.podByUID(string(p.UID)); p != nil && running(p) {
