@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"shard/home/disruption":    {"api", "shard/fair"},
 	"shard/home/intake":        {"api", "api/v1alpha1"},
 	"shard/home/pack":          {},
-	"shard/home/plan":          {"api"},
+	"shard/home/plan":          {"api", "shard/home/pack"},
 	"shard/home/report":        {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
 	"api/audit":                {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
 }

@@ -129,7 +129,7 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 		refuse(why)
 		return
 	}
-	c.accept(b, from, cl, m.GetAwaits())
+	c.accept(b, from, cl, m)
 }
 
 // readClaim judges a plan by the rules, and says why it does not stand, "" if it does.
@@ -178,6 +178,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	for _, uid := range m.GetAwaits() {
 		bytes += len(uid) + 4
 	}
+	bytes += proto.Size(m.GetWithin())
 	if bytes > claimBytes || len(m.GetAwaits()) > 2*candidatesAtMost {
 		return nil, fmt.Sprintf("it names too many gangs: %d bytes, the limit is %d", bytes, claimBytes)
 	}
@@ -204,7 +205,7 @@ func (c *Core) fitsWithout(r *request, victims []victim) bool {
 }
 
 // accept makes a claim stand, with the put that decides.
-func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string) {
+func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	g := x.gang
 	r := g.req
 	if g.res == nil {
@@ -215,7 +216,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, awaits []string)
 			c.name(g, r.pods)
 		}
 	}
-	g.res.awaits = slices.Clone(awaits)
+	g.res.awaits, g.res.within = slices.Clone(m.GetAwaits()), m.GetWithin()
 	c.enforce(x)
 	c.put(b, g)
 	c.replyClaim(b, from, g, x.mandate, true, "", nil)
@@ -568,6 +569,9 @@ func (r *reservation) claimBytes() (n int) {
 	}
 	for _, uid := range r.awaits {
 		n += len(uid) + 4
+	}
+	if r.within != nil {
+		n += proto.Size(r.within) + 8
 	}
 	n += r.surplusRecordBytes()
 	if r.yields != nil {

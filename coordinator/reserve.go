@@ -58,7 +58,8 @@ type reservation struct {
 
 	// claims.go
 	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
-	awaits []string       // UIDs of gangs whose pods are to leave for it
+	awaits []string       // UIDs of gangs whose pods are to leave for it,
+	within *wire.Label    // and the topology domain where they do, nil for any
 	yields *wire.Yielding // it is closing for a claim
 
 	// surplus.go
@@ -106,7 +107,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
-	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits()
+	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
 	c.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "condemned pods ignored", "key", s.Key, "error", err)
@@ -396,7 +397,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	delta := demand.Sub(current)
 	if g.res != nil && g.res.attempt != m.GetAttempt() {
-		g.res.awaits = nil
+		g.res.awaits, g.res.within = nil, nil
 	}
 	if g.res != nil && delta.Fits(nil) {
 		if g.req != nil {
@@ -648,7 +649,7 @@ func (c *Core) put(b *batch, g *gang) {
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
-		Claim: r.claimRecord(), Awaits: r.awaits, Yields: r.yields, Least: uint32(r.least), Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks}
+		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least), Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

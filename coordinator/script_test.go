@@ -155,6 +155,9 @@ func showOp(op Op) string {
 		if len(r.Awaits) > 0 {
 			words = append(words, "awaits "+strings.Join(r.Awaits, ","))
 		}
+		if r.Within != nil {
+			words = append(words, "in "+r.Within.Key+"="+r.Within.Value)
+		}
 		if y := r.Yields; y != nil {
 			words = append(words, "for "+y.To.Uid)
 		}
@@ -504,7 +507,7 @@ func (p *player) do(words []string) {
 			w.Pods = append(w.Pods, pod.Uid)
 		}
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: w}})
-	case "claim": // claim GANG queue= victims=GANG/QUEUE:POD+POD,.. (pods of 1 cpu) awaits=.. (the victims, if not said) mandate= serial= term= [stale]: under the last mandate
+	case "claim": // claim GANG queue= victims=GANG/QUEUE:POD+POD,.. (pods of 1 cpu) awaits=.. (the victims, if not said) within=KEY:VALUE mandate= serial= term= [stale]: under the last mandate
 		m := p.mandate[name]
 		w := &wire.Claim{Gang: a.gang(), Attempt: p.attempt(name), Serial: uint64(a.number("serial", int64(m.GetSerial()))), Mandate: uint64(a.number("mandate", int64(m.GetNumber()))),
 			Term: a.number("term", m.GetTerm()), TableEpoch: uint64(p.epoch()), GraceMs: a.number("grace", 0), Stale: a.has("stale")}
@@ -525,6 +528,9 @@ func (p *player) do(words []string) {
 		}
 		if s, named := a.values["awaits"]; named {
 			w.Awaits = strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+		}
+		if key, value, ok := strings.Cut(a.values["within"], ":"); ok {
+			w.Within = &wire.Label{Key: key, Value: value}
 		}
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Claim{Claim: w}})
 	case "supply": // supply SHARD free=… own=… epoch=: what its nodes have

@@ -2064,6 +2064,7 @@ type ReservationRecord struct {
 	Condemned     []*SurplusPod `protobuf:"bytes,16,rep,name=condemned,proto3" json:"condemned,omitempty"`                                 // its pods that leave for claims. None comes off before it is gone, and none is evicted before it is here
 	Shrinks       *Yielding     `protobuf:"bytes,17,opt,name=shrinks,proto3" json:"shrinks,omitempty"`                                     // for whom those that were condemned last leave
 	Kept          bool          `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`                                          // its owner says that it may not be evicted: it does not borrow
+	Within        *Label        `protobuf:"bytes,19,opt,name=within,proto3" json:"within,omitempty"`                                       // the topology domain in which those that it awaits leave rooms to it, if it requires one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2222,6 +2223,13 @@ func (x *ReservationRecord) GetKept() bool {
 		return x.Kept
 	}
 	return false
+}
+
+func (x *ReservationRecord) GetWithin() *Label {
+	if x != nil {
+		return x.Within
+	}
+	return nil
 }
 
 // A pod of a gang that has more than its minimum.
@@ -3817,6 +3825,7 @@ type Claim struct {
 	GraceMs       int64                  `protobuf:"varint,9,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // the longest that a pod of them may take to leave
 	Why           string                 `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`                        // without victims: why none was found, for people
 	Stale         bool                   `protobuf:"varint,11,opt,name=stale,proto3" json:"stale,omitempty"`                   // without victims: a plan was found, but node shards had changed since they told of their rooms
+	Within        *Label                 `protobuf:"bytes,12,opt,name=within,proto3" json:"within,omitempty"`                  // the topology domain of the rooms, if the gang requires one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3926,6 +3935,13 @@ func (x *Claim) GetStale() bool {
 		return x.Stale
 	}
 	return false
+}
+
+func (x *Claim) GetWithin() *Label {
+	if x != nil {
+		return x.Within
+	}
+	return nil
 }
 
 // Whether a claim stands. It is said again, with accepted false, when a claim that was accepted is dropped.
@@ -8919,7 +8935,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\xa5\x05\n" +
+	"\x14_preemption_delay_ms\"\xd4\x05\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -8939,7 +8955,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05least\x18\x0f \x01(\rR\x05least\x128\n" +
 	"\tcondemned\x18\x10 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\tcondemned\x122\n" +
 	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\x12\x12\n" +
-	"\x04kept\x18\x12 \x01(\bR\x04kept\"P\n" +
+	"\x04kept\x18\x12 \x01(\bR\x04kept\x12-\n" +
+	"\x06within\x18\x13 \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\"P\n" +
 	"\n" +
 	"SurplusPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
@@ -9080,7 +9097,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04side\x18\x04 \x01(\rR\x04side\x12\x14\n" +
 	"\x05least\x18\x05 \x01(\rR\x05least\x12\x1c\n" +
 	"\tcondemned\x18\x06 \x03(\x06R\tcondemned\x12\x1a\n" +
-	"\bstanding\x18\a \x01(\rR\bstanding\"\xc2\x02\n" +
+	"\bstanding\x18\a \x01(\rR\bstanding\"\xf1\x02\n" +
 	"\x05Claim\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9094,7 +9111,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\bgrace_ms\x18\t \x01(\x03R\agraceMs\x12\x10\n" +
 	"\x03why\x18\n" +
 	" \x01(\tR\x03why\x12\x14\n" +
-	"\x05stale\x18\v \x01(\bR\x05stale\"\xf4\x01\n" +
+	"\x05stale\x18\v \x01(\bR\x05stale\x12-\n" +
+	"\x06within\x18\f \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\"\xf4\x01\n" +
 	"\n" +
 	"ClaimReply\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
@@ -9760,149 +9778,151 @@ var file_basalt_proto_depIdxs = []int32{
 	25,  // 48: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
 	22,  // 49: basalt.wire.v1.ReservationRecord.condemned:type_name -> basalt.wire.v1.SurplusPod
 	25,  // 50: basalt.wire.v1.ReservationRecord.shrinks:type_name -> basalt.wire.v1.Yielding
-	10,  // 51: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
-	2,   // 52: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	24,  // 53: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	10,  // 54: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 55: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
-	13,  // 56: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 57: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 58: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
-	2,   // 59: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 60: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	27,  // 61: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	28,  // 62: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	10,  // 63: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10,  // 64: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
-	13,  // 65: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 66: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 67: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	11,  // 68: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 69: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	13,  // 70: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	13,  // 71: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 72: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 73: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 74: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	10,  // 75: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 76: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 77: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	38,  // 78: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	39,  // 79: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	40,  // 80: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	10,  // 81: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	10,  // 82: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	10,  // 83: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	13,  // 84: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 85: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 86: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	24,  // 87: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	13,  // 88: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	25,  // 89: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	13,  // 90: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 91: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
-	25,  // 92: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
-	22,  // 93: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 94: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
-	47,  // 95: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	10,  // 96: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	10,  // 97: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 98: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 99: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10,  // 100: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
-	10,  // 101: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
-	10,  // 102: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 103: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
-	13,  // 104: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 105: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	10,  // 106: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	10,  // 107: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 108: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	53,  // 109: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	10,  // 110: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	103, // 111: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	13,  // 112: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	11,  // 113: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	52,  // 114: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	54,  // 115: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	12,  // 116: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	56,  // 117: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	59,  // 118: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	59,  // 119: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
-	56,  // 120: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 121: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 122: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 123: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 124: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 125: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 126: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 127: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 128: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 129: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 130: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 131: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 132: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 133: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 134: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 135: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 136: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 137: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 138: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 139: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 140: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 141: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 142: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 143: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 144: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 145: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 146: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 147: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 148: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 149: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 150: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 151: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 152: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 153: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 154: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 155: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 156: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 157: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 158: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 159: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	96,  // 160: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	97,  // 161: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 162: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 163: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	99,  // 164: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	100, // 165: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 166: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 167: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 168: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	101, // 169: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	101, // 170: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 171: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 172: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	102, // 173: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	2,   // 174: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 175: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 176: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 177: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 178: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 179: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 180: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 181: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	95,  // 182: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	8,   // 183: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 184: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 185: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 186: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 187: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	98,  // 188: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	183, // [183:189] is the sub-list for method output_type
-	177, // [177:183] is the sub-list for method input_type
-	177, // [177:177] is the sub-list for extension type_name
-	177, // [177:177] is the sub-list for extension extendee
-	0,   // [0:177] is the sub-list for field type_name
+	59,  // 51: basalt.wire.v1.ReservationRecord.within:type_name -> basalt.wire.v1.Label
+	10,  // 52: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
+	2,   // 53: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	24,  // 54: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	10,  // 55: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 56: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	13,  // 57: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 58: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 59: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 60: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 61: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	27,  // 62: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	28,  // 63: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	10,  // 64: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10,  // 65: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	13,  // 66: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 67: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 68: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	11,  // 69: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 70: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	13,  // 71: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 72: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 73: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 74: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 75: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	10,  // 76: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 77: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 78: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	38,  // 79: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	39,  // 80: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	40,  // 81: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 82: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 83: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 84: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 85: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 86: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 87: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	24,  // 88: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	59,  // 89: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
+	13,  // 90: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	25,  // 91: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	13,  // 92: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 93: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
+	25,  // 94: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
+	22,  // 95: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 96: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
+	47,  // 97: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 98: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 99: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 100: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 101: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 102: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 103: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 104: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 105: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 106: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 107: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 108: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 109: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 110: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	53,  // 111: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 112: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	103, // 113: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 114: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 115: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	52,  // 116: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	54,  // 117: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 118: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	56,  // 119: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	59,  // 120: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	59,  // 121: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	56,  // 122: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 123: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 124: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 125: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 126: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 127: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 128: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 129: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 130: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 131: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 132: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 133: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 134: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 135: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 136: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 137: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 138: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 139: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 140: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 141: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 142: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 143: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 144: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 145: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 146: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 147: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 148: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 149: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 150: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 151: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 152: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 153: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 154: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 155: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 156: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 157: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 158: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 159: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 160: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 161: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	96,  // 162: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	97,  // 163: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 164: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 165: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	99,  // 166: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	100, // 167: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 168: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 169: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 170: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	101, // 171: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	101, // 172: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 173: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 174: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	102, // 175: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	2,   // 176: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 177: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 178: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 179: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 180: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 181: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 182: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 183: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	95,  // 184: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	8,   // 185: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 186: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 187: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 188: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 189: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	98,  // 190: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	185, // [185:191] is the sub-list for method output_type
+	179, // [179:185] is the sub-list for method input_type
+	179, // [179:179] is the sub-list for extension type_name
+	179, // [179:179] is the sub-list for extension extendee
+	0,   // [0:179] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

@@ -48,7 +48,8 @@ type charge struct {
 	victims     []string       // names of those that it evicts, nil at an heir
 	yields      *wire.Yielding // it is closed so that another gang can start
 	recalls     bool           // the status of its PodGroup may say that it has started
-	awaits      []string       // UIDs of the gangs whose pods leave for it, and of single pods
+	awaits      []string       // UIDs of the gangs whose pods leave for it, and of single pods,
+	within      *wire.Label    // and the domain where they do, nil for any
 	renounced   bool           // the gang has changed: a new attempt drops the claim
 
 	least     int                      // what the record says (surplus.go)

@@ -31,7 +31,7 @@ func (c *Core) check() error {
 			if p.placed {
 				placed++
 			}
-			if (p.stage == held || p.stage == promised) && g.state == withdrawing && !g.withdraw.keep {
+			if p.hasRoom() && g.state == withdrawing && !g.withdraw.keep {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
 			}
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {

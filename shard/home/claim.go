@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/pack"
 	"basalt.dev/basalt/shard/home/plan"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -33,8 +32,10 @@ import (
 // What keeps a gang from starting but room makes no plan: what its objects lack is no reason to request a reservation (obstacle), and a gang
 // whose volumes could not be bound has nobody evicted for a while (volumes.go).
 //
-// Not yet: gangs with a required topology domain make no claims (a promise would have to be in one domain with all others), nor
-// gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message.
+// A gang that requires a topology domain, or slices, is planned for one domain after another (plan.FindTogether), and its requests name the
+// domain, as those of a search do (domain.go). The record names it, too, for an heir.
+//
+// Not yet: gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message, make no claims.
 
 // claiming is the work on one mandate.
 type claiming struct {
@@ -50,13 +51,15 @@ type claiming struct {
 	open       map[api.Incarnation]bool // shards that have not answered
 	later      bool                     // one has not counted
 	kinds      []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
-	members    [][]*pod                 // by kind
+	members    [][]*pod                 // by kind, and in slices by kind and domain
 	nodes      []plan.Node
 	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go)
 	singles    map[int]plan.Candidate // surplus pods of candidates, by index
 
 	// requesting and proposing
 	awaits  []string
+	within  *wire.Label                // the domain of all pods, nil for any
+	slices  map[string]string          // and those of slices, by pod
 	asked   map[api.Incarnation][]*pod // what each shard was asked for
 	claim   call
 	message *wire.Claim
@@ -69,40 +72,6 @@ const (
 	requesting                  // HoldRequests were sent
 	proposing                   // a Claim was sent
 )
-
-// rooms is how a gang asks shards for the rooms of a claim: one request to each may be open at a time.
-type rooms struct {
-	calls map[api.Incarnation]*roomCall
-	turn  int       // index of the member that is asked for missing pods next
-	tried int       // members asked since a pod was found
-	again time.Time // when they are asked once more
-
-	looked, left time.Time // when awaited pods were looked for last, and seen last
-	since        time.Time // when the gang, which is charged, began to wait for them
-}
-
-// roomCall is the last HoldRequest to a shard. Its serial is that of unsolicited replies, too.
-type roomCall struct {
-	serial   uint64
-	sent     time.Time
-	answered bool
-	pods     []*pod
-}
-
-// settled is how long after the last awaited pod is gone promises may take to become holds. Then the missing pods are searched.
-const settled = 10 * time.Second
-
-// leaveFor is how much longer than their grace period awaited pods may take to leave, and graceMost the longest that counts of it: as a claim
-// waits at the coordinator. Then a gang that is charged gives all back, and looks for other rooms: the node of a pod may be dead.
-const (
-	leaveFor  = time.Minute
-	graceMost = time.Hour
-)
-
-// worstRank takes no other gang's holds.
-func worstRank(g *gang) *wire.Rank {
-	return &wire.Rank{Priority: math.MinInt64, Order: math.MaxUint64, GangUid: g.id}
-}
 
 // saysPreemptible returns what the PodGroup of the gang says, or the pod that is a gang of its own; nil for nothing.
 func (g *gang) saysPreemptible() *bool {
@@ -141,7 +110,7 @@ func (g *gang) kept() bool {
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.placed > 0 || g.mustBeTogether() {
+	if g.started || g.tally.bound > 0 || g.placed > 0 {
 		return false
 	}
 	for _, p := range g.members {
@@ -280,12 +249,14 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 	delete(x.open, from)
 	x.later = x.later || m.GetLater()
 	awaited := api.SetOf(g.charge.awaits)
+	outer, inner := g.domainKeys()
+	outerKeys, innerKeys := domainKeys(outer, ""), domainKeys(inner, "")
 	for _, n := range m.GetNodes() {
 		free, err := wire.ToResources(n.GetFree())
 		if err != nil {
 			continue
 		}
-		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses()}
+		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses(), Domain: c.domainOf(n.GetNode(), outerKeys), Part: c.domainOf(n.GetNode(), innerKeys)}
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
 				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
@@ -344,7 +315,7 @@ func (c *Core) driveAnswered(g *gang) {
 			return
 		}
 		for _, p := range x.pods {
-			if p.gang != g || p.stage != held && p.stage != promised {
+			if p.gang != g || !p.hasRoom() {
 				c.failPlan(g, "what was free, or was to become free, has changed since")
 				return
 			}
@@ -401,18 +372,18 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 			Surplus: x.singles[i].Surplus, Pods: x.singles[i].Pods})
 	}
 	slices.SortStableFunc(x.nodes, func(a, b plan.Node) int { return cmp.Compare(a.Shard, b.Shard) })
-	found, result := plan.Find(x.kinds, x.nodes, m, 0)
+	found, shares, ok := c.findPlan(g, x, m)
 	x.nodes = nil
-	if result != plan.Found {
+	if !ok {
 		c.sayNoPlan(g, found.Why)
 		return true
 	}
 	x.awaits = union(g.charge.awaits, found.Awaits)
 	x.message = c.claimMessage(g, x)
-	x.message.Awaits = x.awaits
+	x.message.Awaits, x.message.Within = x.awaits, x.within
 	x.message.Victims = victimsOf(x.candidates, x.singles, &found)
 	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
-	x.asked = assign(found.Shares, x.members)
+	x.asked = assign(shares, x.members)
 	x.step = requesting
 	for _, shard := range api.SortedKeys(x.asked) {
 		if len(x.asked[shard]) > c.cfg.HoldPods {
@@ -424,6 +395,72 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		c.sendRooms(g, shard, x.asked[shard], x.awaits, false)
 	}
 	return true
+}
+
+// findPlan makes the plan of a mandate, and notes the domains that it is for.
+func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan, shares []plan.Share, ok bool) {
+	if !g.mustBeTogether() {
+		found, result := plan.Find(x.kinds, x.nodes, m, 0)
+		return found, found.Shares, result == plan.Found
+	}
+	outer, inner := g.domainKeys()
+	nodes := x.nodes
+	if len(g.pick((*pod).hasRoom)) > 0 { // of an earlier plan
+		if inner != "" {
+			return plan.Plan{Why: "it has room for some of its slices already"}, nil, false
+		}
+		if pin, _ := c.pinned(g, []string{outer}, (*pod).hasRoom); pin != nil {
+			nodes = slices.DeleteFunc(nodes, func(n plan.Node) bool { return n.Domain != domainID(pin) })
+		}
+	}
+	var parts []part
+	var list []pack.Slice
+	kinds := map[*pod]int{}
+	if inner != "" {
+		for i, pods := range x.members {
+			for _, p := range pods {
+				kinds[p] = i
+			}
+		}
+		parts = c.partsOf(g, domainKeys(outer, inner), x.pods)
+		list = shapesOf(parts, kinds, len(x.kinds), g.group.Slice.Size)
+	}
+	found, to, result := plan.FindTogether(x.kinds, list, nodes, m, 0)
+	if result != plan.Found {
+		return found, nil, false
+	}
+	if outer != "" {
+		x.within = &wire.Label{Key: outer, Value: valueOf(to.Domain)}
+	}
+	if inner != "" {
+		x.slices = map[string]string{}
+		members := make([][]*pod, len(to.Of))
+		for i, o := range parts {
+			for _, p := range o.pods {
+				x.slices[p.UID] = valueOf(to.Parts[i])
+				k := slices.Index(to.Of, plan.PartClass{Class: kinds[p], Part: to.Parts[i]})
+				members[k] = append(members[k], p)
+			}
+		}
+		x.members = members
+	}
+	return found, to.Shares, true
+}
+
+// shapesOf returns the parts of a gang by the kinds of their pods.
+func shapesOf(parts []part, kinds map[*pod]int, n, size int) []pack.Slice {
+	list := make([]pack.Slice, len(parts))
+	for i, o := range parts {
+		list[i] = pack.Slice{Pods: make([]int64, n), In: -1}
+		for _, p := range o.pods {
+			list[i].Pods[kinds[p]]++
+		}
+		if o.lone { // more pods may come
+			list[i].Wish = slices.Clone(list[i].Pods)
+			list[i].Wish[kinds[o.pods[len(o.pods)-1]]] += int64(size - len(o.pods))
+		}
+	}
+	return list
 }
 
 // assign decides which pods are requested from which shard: those that are held there already first.
@@ -442,7 +479,7 @@ func assign(shares []plan.Share, members [][]*pod) map[api.Incarnation][]*pod {
 	}
 	left := make([]int, len(shares))
 	for i, s := range shares {
-		left[i] = take(s, s.Pods, func(p *pod) bool { return (p.stage == held || p.stage == promised) && p.shard == s.Shard })
+		left[i] = take(s, s.Pods, func(p *pod) bool { return p.hasRoom() && p.shard == s.Shard })
 	}
 	for _, anywhere := range []bool{false, true} {
 		for i, s := range shares {
@@ -450,42 +487,6 @@ func assign(shares []plan.Share, members [][]*pod) map[api.Incarnation][]*pod {
 		}
 	}
 	return out
-}
-
-// graceOf returns the longest that one of some pods, or a pod of some gangs, may take to leave.
-func (c *Core) graceOf(awaits []string) (longest time.Duration) {
-	graces := c.boundGangs()
-	for _, uid := range awaits {
-		longest = max(longest, graces[uid])
-		if p := c.pods[uid]; p != nil {
-			longest = max(longest, time.Duration(p.GraceSeconds)*time.Second)
-		}
-	}
-	return longest
-}
-
-// boundGangs are the gangs that have bound pods, and how long these may take to leave. It is a look at all pods of the cluster, so one a
-// second serves all claims.
-func (c *Core) boundGangs() map[string]time.Duration {
-	if c.graces != nil && c.now.Before(c.gracesAt.Add(c.cfg.AskAgain)) {
-		return c.graces
-	}
-	c.gracesAt, c.graces = c.now, map[string]time.Duration{}
-	for _, p := range c.pods {
-		if p.isBound() {
-			uid := gangOf(p)
-			c.graces[uid] = max(c.graces[uid], time.Duration(p.GraceSeconds)*time.Second)
-		}
-	}
-	return c.graces
-}
-
-// gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
-func gangOf(p *pod) string {
-	if p.pinned != "" {
-		return p.pinned
-	}
-	return p.Gang
 }
 
 func (c *Core) claimMessage(g *gang, x *claiming) *wire.Claim {
@@ -497,7 +498,7 @@ func (c *Core) claimMessage(g *gang, x *claiming) *wire.Claim {
 func (c *Core) sayNoPlan(g *gang, why string) {
 	x := g.claim
 	c.ClaimsUnplanned++
-	x.step, x.claim, x.awaits = proposing, call{}, nil
+	x.step, x.claim, x.awaits, x.within, x.slices = proposing, call{}, nil, nil, nil
 	x.message = c.claimMessage(g, x)
 	x.message.Why = report.Short(why)
 }
@@ -520,239 +521,6 @@ func (c *Core) withdrawPlan(g *gang) {
 		return
 	}
 	c.withdrawRooms(g)
-}
-
-// withdrawRooms withdraws all that was requested for a gang.
-func (c *Core) withdrawRooms(g *gang) {
-	shards := map[api.Incarnation]bool{}
-	for shard := range g.rooms.calls {
-		shards[shard] = true
-	}
-	for _, p := range g.members {
-		if p.stage == held || p.stage == promised {
-			shards[p.shard] = true
-			p.letGo()
-		}
-	}
-	if len(shards) > 0 {
-		serial := c.serial(g)
-		for _, shard := range api.SortedKeys(shards) {
-			if c.isMember(shard) {
-				c.sendWithdraw(g, shard, serial, nil)
-			}
-		}
-	}
-	g.rooms = rooms{}
-	g.tally = c.count(g)
-}
-
-// sendRooms requests rooms from a shard, or renews them.
-func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []string, stands bool) {
-	if g.rooms.calls == nil {
-		g.rooms.calls = map[api.Incarnation]*roomCall{}
-	}
-	o := &roomCall{serial: c.serial(g), sent: c.now, pods: pods}
-	g.rooms.calls[shard] = o
-	rank := g.charge.rank
-	if rank == nil || !g.charge.reserved && !stands {
-		rank = worstRank(g)
-	}
-	var list classes
-	m := &wire.HoldRequest{Gang: g.message(), Serial: o.serial, Rank: rank, TableEpoch: uint64(c.table.Epoch),
-		TtlMs: c.cfg.HoldFor.Milliseconds(), Trace: c.traceOf(g, spanHold), Awaits: awaits, Claimed: stands}
-	for _, p := range pods {
-		m.Pods = append(m.Pods, &wire.PodWant{PodUid: p.UID, PodClass: list.of(p.asked)})
-	}
-	m.Classes, m.Beside = list.wire, c.beside(g, shard, pods)
-	c.countBytes(g.name.Namespace, list.bytes())
-	g.touch(shard)
-	c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
-	c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
-}
-
-// renewRooms repeats the requests for what is held or promised each second: it renews holds, and asks whether promises have become holds.
-func (c *Core) renewRooms(g *gang, awaits []string, stands bool) {
-	at := map[api.Incarnation][]*pod{}
-	for _, p := range g.roomless() {
-		if p.stage == held || p.stage == promised {
-			at[p.shard] = append(at[p.shard], p)
-		}
-	}
-	for _, shard := range api.SortedKeys(at) {
-		if o := g.rooms.calls[shard]; o != nil && c.now.Before(o.sent.Add(c.cfg.AskAgain)) {
-			c.wakeAt(g, o.sent.Add(c.cfg.AskAgain))
-		} else if c.isMember(shard) {
-			c.sendRooms(g, shard, at[shard], awaits, stands)
-		}
-	}
-}
-
-// keepRooms keeps the rooms of a gang whose claim stands, or stood, and reports whether every pod is held. Pods without a room, as an
-// heir's are, or those whose promise was lost, are requested from all shards in turn.
-func (c *Core) keepRooms(g *gang) bool {
-	ch := &g.charge
-	pods := g.roomless()
-	all := true
-	var missing []*pod
-	for _, p := range pods {
-		all = all && (p.stage == held)
-		if p.stage == nowhere {
-			missing = append(missing, p)
-		}
-	}
-	if all && g.state == holding {
-		g.rooms = rooms{}
-		if g.blocked.Is(v1alpha1.ReasonWaiting) {
-			g.blocked = report.Reason{}
-		}
-		return true
-	}
-	if g.state == holding {
-		g.blocked = report.Reason{Code: v1alpha1.ReasonWaiting, Message: report.Claims(ch.victims)}
-	}
-	if g.state == holding && g.tally.promised > 0 && c.awaitsInVain(g) {
-		c.renounce(g)
-		return false
-	}
-	if g.tally.promised > 0 && c.haveLeft(g) {
-		for _, p := range pods {
-			if p.stage == promised {
-				p.letGo()
-				missing = append(missing, p)
-			}
-		}
-	}
-	if len(missing) > 0 {
-		c.findRooms(g, missing)
-	}
-	c.renewRooms(g, ch.awaits, true)
-	return false
-}
-
-// findRooms requests rooms for pods that have none, from one shard after another. When all were asked, it says that the gang is stuck,
-// and begins anew after a while.
-func (c *Core) findRooms(g *gang, missing []*pod) {
-	ch := &g.charge
-	r, n := &g.rooms, len(c.table.Members)
-	if o := r.calls[r.asked(c.table.Members)]; o != nil && !o.answered && c.now.Before(o.sent.Add(c.cfg.AskAgain)) {
-		c.wakeAt(g, o.sent.Add(c.cfg.AskAgain))
-		return
-	}
-	if r.tried >= n {
-		if r.again.IsZero() {
-			r.again = c.now.Add(c.cfg.AskAgain)
-		}
-		if c.now.Before(r.again) {
-			c.wakeAt(g, r.again)
-			c.sayStuck(g)
-			return
-		}
-		r.tried, r.again = 0, time.Time{}
-	}
-	for range n {
-		shard := c.table.Members[r.turn%n].Incarnation
-		r.turn, r.tried = r.turn%n+1, r.tried+1
-		if c.owned[shard] > 0 {
-			if ask := append(g.pick(func(p *pod) bool { return p.shard == shard && (p.stage == held || p.stage == promised) }), missing...); len(ask) <= c.cfg.HoldPods {
-				c.sendRooms(g, shard, ask, ch.awaits, true)
-			}
-			return
-		}
-	}
-}
-
-// haveLeft reports whether the pods that a gang awaits have been gone for so long that a promise which is not a hold was lost.
-func (c *Core) haveLeft(g *gang) bool {
-	r := &g.rooms
-	if r.left.IsZero() {
-		r.left = c.now
-	}
-	if c.now.Before(r.looked.Add(c.cfg.AskAgain)) {
-		return false
-	}
-	r.looked = c.now
-	if c.stay(g.charge.awaits) {
-		r.left = c.now
-		return false
-	}
-	if c.now.Before(r.left.Add(settled)) {
-		return false
-	}
-	r.left = c.now
-	return true
-}
-
-// stay reports whether one of some pods, or a pod of some gangs, is still there.
-func (c *Core) stay(awaits []string) bool {
-	bound := c.boundGangs()
-	return slices.ContainsFunc(awaits, func(uid string) bool {
-		_, gang := bound[uid]
-		return gang || c.pods[uid] != nil && c.pods[uid].isBound()
-	})
-}
-
-// awaitsInVain reports whether pods that a charged gang awaits are still there, and all of these have had the time to leave.
-func (c *Core) awaitsInVain(g *gang) bool {
-	r := &g.rooms
-	if r.since.IsZero() {
-		r.since = c.now
-	}
-	at := r.since.Add(leaveFor)
-	if !c.now.Before(at) {
-		at = at.Add(min(c.graceOf(g.charge.awaits), graceMost))
-	}
-	if c.now.Before(at) {
-		c.wakeAt(g, at)
-		return false
-	}
-	return c.stay(g.charge.awaits)
-}
-
-// asked returns the member that was asked last for missing pods.
-func (r *rooms) asked(members []api.Member) api.Incarnation {
-	if r.turn == 0 || r.turn > len(members) {
-		return ""
-	}
-	return members[r.turn-1].Incarnation
-}
-
-// onRoomReply takes the answer to a request for rooms, also one that was sent unasked because a promise has become a hold. It reports
-// whether it was one.
-func (c *Core) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) bool {
-	o := g.rooms.calls[from]
-	if o == nil || o.serial != m.GetSerial() {
-		return false
-	}
-	o.answered = true
-	if g.withdraw != nil {
-		return true
-	}
-	nodes, promises := map[string]string{}, map[string]string{}
-	for _, h := range m.GetHeld() {
-		nodes[h.GetPodUid()] = h.GetNode()
-	}
-	for _, h := range m.GetPromised() {
-		promises[h.GetPodUid()] = h.GetNode()
-	}
-	for _, p := range o.pods {
-		if p.gang != g || p.stage == committed || p.stage == bound || p.stage != nowhere && p.shard != from {
-			continue
-		}
-		was := p.stage
-		if node, got := nodes[p.UID]; got {
-			p.stage, p.shard, p.node = held, from, node
-		} else if node, got := promises[p.UID]; got {
-			p.stage, p.shard, p.node = promised, from, node
-		} else {
-			p.letGo()
-		}
-		if was == nowhere && p.stage != nowhere {
-			g.rooms.tried = 0
-		}
-	}
-	g.tally = c.count(g)
-	c.mark(g)
-	return true
 }
 
 func (c *Core) onClaimReply(m *wire.ClaimReply) {
@@ -778,8 +546,8 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 			c.ClaimsMade++
 			c.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
 			ch.claim, ch.victims = m.GetMandate(), victimNames(x.message.GetVictims())
-			ch.awaits = slices.Clone(x.awaits)
-			g.claim, g.rooms.since = nil, time.Time{}
+			ch.awaits, ch.within = slices.Clone(x.awaits), x.within
+			g.claim, g.rooms.since, g.rooms.slices = nil, time.Time{}, x.slices
 			c.tellClaimed(g)
 		}
 		return
@@ -796,7 +564,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	spared := api.SetOf(m.GetSpared())
 	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
 	if !ch.reserved {
-		ch.awaits = nil
+		ch.awaits, ch.within = nil, nil
 		g.claim = nil
 		c.withdrawRooms(g)
 	}

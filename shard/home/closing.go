@@ -87,7 +87,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	g.search.round = nil
 	c.freeSlot(g)
 	for _, p := range g.members {
-		if (p.stage == held || p.stage == promised) && !keep {
+		if p.hasRoom() && !keep {
 			p.letGo()
 		}
 	}
@@ -157,7 +157,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	g.commits, g.inDoubt = nil, false
 	clear(g.search.touched)
 	for _, p := range g.members {
-		if p.stage == held || p.stage == promised { // kept
+		if p.hasRoom() { // kept
 			g.touch(p.shard)
 		}
 	}

@@ -106,13 +106,13 @@ func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 	key := a.keys[len(a.keys)-1]
 	numbers := map[string]uint32{}
 	for i, p := range pods {
-		value := ""
+		value, known := "", false
 		if r := a.of[p.UID]; r != nil {
-			value = r.values[len(r.values)-1]
+			value, known = r.values[len(r.values)-1], true
 		} else if n := c.clusterNodes[p.node]; n != nil { // held before
-			value = n.Labels[key]
+			value, known = n.Labels[key]
 		}
-		if value == "" {
+		if !known {
 			continue
 		}
 		if numbers[value] == 0 {
@@ -331,6 +331,9 @@ func (c *Core) together(g *gang) bool {
 			!slices.ContainsFunc(g.pick(isHeld), func(p *pod) bool { return c.domainAt(p, keys) == "" })
 	}
 	if !ok {
+		if c.renounce(g) {
+			return false
+		}
 		c.releaseHeld(g)
 		c.pause(g)
 		c.wakeAt(g, g.search.sleep.notBefore)

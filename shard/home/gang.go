@@ -331,7 +331,7 @@ func (c *Core) start(g *gang) {
 		c.tellStarted(g)
 	}
 	c.become(g, running)
-	g.claim, g.rooms, g.charge.awaits, g.charge.claim, g.charge.victims = nil, rooms{}, nil, 0, nil
+	g.claim, g.rooms, g.charge.awaits, g.charge.within, g.charge.claim, g.charge.victims = nil, rooms{}, nil, nil, 0, nil
 	g.partly, g.yielded = false, ""
 	g.blocked = report.Reason{}
 	g.search.rest()

@@ -60,6 +60,9 @@ type pod struct {
 // isBound reports whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
 
+// hasRoom reports whether a node shard keeps room for the pod.
+func (p *pod) hasRoom() bool { return p.stage == held || p.stage == promised }
+
 // letGo forgets the place that a pod was to have.
 func (p *pod) letGo() { p.stage, p.shard, p.node = nowhere, "", "" }
 

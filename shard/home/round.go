@@ -319,7 +319,7 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 		return
 	}
 	for _, uid := range m.GetPodUids() {
-		if p := g.members[uid]; p != nil && (p.stage == held || p.stage == promised) && p.shard == from {
+		if p := g.members[uid]; p != nil && p.hasRoom() && p.shard == from {
 			p.letGo()
 		}
 	}

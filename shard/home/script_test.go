@@ -208,7 +208,7 @@ func (s *script) run(line string) []string {
 		s.table = t
 		return s.step(event.TableSeen{Table: t})
 
-	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,... awaits=UID,... claim=NUMBER yields=UID least=MIN condemned=POD+POD (of 1 core); NAME with a / is of an implied group
+	case "store": // SEQUENCE REVISION UID:QUEUE:ATTEMPT:CPU:NAME[:single|closing|open[:POD+POD]] ... [started] intents=GANG:POD,... awaits=UID,... within=KEY:VALUE claim=NUMBER yields=UID least=MIN condemned=POD+POD (of 1 core); NAME with a / is of an implied group
 		ev := event.StoreRead{Sequence: uint64(w.toNum(w.plain[0])), Revision: w.toNum(w.plain[1])}
 		for text := range strings.SplitSeq(w.value["intents"], ",") {
 			if gang, pod, ok := strings.Cut(text, ":"); ok {
@@ -233,6 +233,9 @@ func (s *script) run(line string) []string {
 			r.Started = slices.Contains(w.plain[2:], "started")
 			if uid := w.value["awaits"]; uid != "" { // all of them
 				r.Awaits = strings.Split(uid, ",")
+			}
+			if key, value, ok := strings.Cut(w.value["within"], ":"); ok {
+				r.Within = &wire.Label{Key: key, Value: value}
 			}
 			if number := w.num("claim"); number > 0 {
 				r.Claim = &wire.ClaimRecord{Mandate: uint64(number), Victims: []*wire.Victim{{Gang: &wire.GangRef{Namespace: "ns", Name: "v"}}}}
@@ -895,6 +898,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if len(m.Awaits) > 0 {
 			out += " awaits " + strings.Join(m.Awaits, " ")
+		}
+		if m.Within != nil {
+			out += fmt.Sprintf(" in %s=%s", m.Within.Key, m.Within.Value)
 		}
 		if m.GraceMs > 0 {
 			out += fmt.Sprintf(" for %s", time.Duration(m.GraceMs)*time.Millisecond)

@@ -60,7 +60,11 @@ func unitsOf(pods []*pod) (units map[unit][]*pod, order []unit) {
 
 // domainAt returns the domain of a pod's node, "" if the node lacks a label or is not known.
 func (c *Core) domainAt(p *pod, keys []string) string {
-	n := c.clusterNodes[cmp.Or(p.Node, p.node)]
+	return c.domainOf(cmp.Or(p.Node, p.node), keys)
+}
+
+func (c *Core) domainOf(node string, keys []string) string {
+	n := c.clusterNodes[node]
 	if n == nil {
 		return ""
 	}
@@ -76,6 +80,22 @@ func (c *Core) domainAt(p *pod, keys []string) string {
 }
 
 func domainID(values []string) string { return "/" + strings.Join(values, "\x00") }
+
+// valueOf returns the value of the last label of a domain.
+func valueOf(id string) string { return id[strings.LastIndexAny(id, "/\x00")+1:] }
+
+// domainKeys are the labels of the domain that all pods of the gang are to be in, and of those that its slices are, "" for none.
+func (g *gang) domainKeys() (outer, inner string) {
+	if g.group == nil {
+		return "", ""
+	}
+	return g.group.Required, g.group.Slice.Key
+}
+
+// domainKeys are those of both that there are.
+func domainKeys(outer, inner string) []string {
+	return slices.DeleteFunc([]string{outer, inner}, func(key string) bool { return key == "" })
+}
 
 // partsOf divides the missing pods of a gang into slices, and pods of slices that lack some.
 func (c *Core) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
@@ -267,10 +287,7 @@ func (x *survey) shapes(parts []part, size int) (list []pack.Slice, need []int64
 
 // inSlices reports whether what a gang holds makes whole slices, and at most one that lacks pods more than there were.
 func (c *Core) inSlices(g *gang) bool {
-	keys := []string{g.group.Slice.Key}
-	if g.group.Required != "" {
-		keys = []string{g.group.Required, g.group.Slice.Key}
-	}
+	keys := domainKeys(g.domainKeys())
 	units, order := unitsOf(g.pick(func(p *pod) bool { return stands(p) || isHeld(p) }))
 	for _, u := range order {
 		before, now := map[string]int{}, map[string]int{}

@@ -249,7 +249,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		pods:   r.GetPods(),
 		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
 		inherited: true, found: amounts.Value("pods"),
-		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), least: int(r.GetLeast()),
+		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 	}
 	for _, v := range r.GetClaim().GetVictims() {
 		g.charge.victims = append(g.charge.victims, victimNames([]*wire.Victim{v})...)

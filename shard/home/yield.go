@@ -50,7 +50,7 @@ func (c *Core) onYield(m *wire.Yield) {
 func (c *Core) yield(g *gang, to *wire.Yielding) {
 	ch := &g.charge
 	ch.closed, ch.yields, ch.reserve, ch.open = true, to, nil, nil
-	ch.claim, ch.awaits, ch.victims, g.claim = 0, nil, nil, nil
+	ch.claim, ch.awaits, ch.within, ch.victims, g.claim = 0, nil, nil, nil, nil
 	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
 	g.status.RecallStart()
 	g.started = g.started && fault.On(fault.YieldStarted)

@@ -65,7 +65,9 @@ func start(t *testing.T) *world {
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "reclaim")
 	w.check(err)
 	for i := range nodes {
-		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "16", "64Gi", 110), metav1.CreateOptions{})
+		n := kubelet.Node(fmt.Sprint("node-", i), "16", "64Gi", 110)
+		n.Labels["rack"], n.Labels["clique"] = fmt.Sprint("r", i/3), fmt.Sprint("c", i/2)
+		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 		w.check(err)
 	}
 	w.noViolations = audittest.Start(t, w.cluster, audit.Config{})
@@ -102,9 +104,18 @@ func (w *world) gang(name, queue, priority string) { w.elastic(name, queue, prio
 // elastic makes a gang of which so many pods run if there is room for them.
 func (w *world) elastic(name, queue, priority string, n int32) {
 	w.t.Helper()
+	w.makeGang(name, queue, priority, size, n)
+}
+
+// makeGang makes a gang with a minimum and so many pods, in topology domains if constraints say so.
+func (w *world) makeGang(name, queue, priority string, least, n int32, topology ...v1alpha1.TopologyConstraint) {
+	w.t.Helper()
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.Queue = queue
-	g.Spec.SchedulingPolicy.Gang.MinCount = size
+	g.Spec.SchedulingPolicy.Gang.MinCount = least
+	if len(topology) > 0 {
+		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+	}
 	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
 	grace := int64(1)
 	labels := map[string]string{api.LabelPodGroup: name, "team": queue}
@@ -188,12 +199,12 @@ func twoTeams(t *testing.T, gangs int) *world {
 	return w
 }
 
-// runs waits until a gang of a team runs, whoever else does.
-func (w *world) runs(team, gang string, patience time.Duration) {
+// runs waits until so many pods of a team's gang run, whoever else does.
+func (w *world) runs(team, gang string, pods int, patience time.Duration) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "gang "+gang, func(ctx context.Context) error {
 		bound, _, err := w.running(ctx, team)
-		if err == nil && bound[gang] != size {
+		if err == nil && bound[gang] != pods {
 			err = fmt.Errorf("%d pods run: %v", bound[gang], w.says(ctx))
 		}
 		return err
@@ -429,7 +440,7 @@ func TestReclaimPodsThatStay(t *testing.T) {
 	hold(`["example.com/hold"]`)
 	asked := time.Now()
 	w.gang("a-0", "a", "")
-	w.runs("a", "a-0", 3*time.Minute)
+	w.runs("a", "a-0", size, 3*time.Minute)
 	t.Logf("a gang runs %s after it was made, beside pods that were evicted for it and stay", time.Since(asked).Round(100*time.Millisecond))
 	if gone := w.evictions(2); !slices.Contains(gone, "b-stays") {
 		t.Errorf("evicted: %v", gone)
@@ -440,6 +451,38 @@ func TestReclaimPodsThatStay(t *testing.T) {
 	hold("null")
 	w.settles(map[string]int{"a": 1, "b": 11})
 	w.evictions(2)
+	w.noViolations()
+}
+
+// Team a comes back with a gang that has to be in one rack, and one in slices, each of which has to be in one clique: exactly those are evicted who
+// have the room there.
+func TestReclaimOneDomain(t *testing.T) {
+	w := twoTeams(t, 12)
+	nodesOf := func(gang, label string) map[string]int {
+		t.Helper()
+		list, err := w.kube.Core.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: api.LabelPodGroup + "=" + gang})
+		w.check(err)
+		out := map[string]int{}
+		for _, p := range list.Items {
+			n, err := w.kube.Core.CoreV1().Nodes().Get(t.Context(), p.Spec.NodeName, metav1.GetOptions{})
+			w.check(err)
+			out[n.Labels[label]]++
+		}
+		return out
+	}
+	w.makeGang("a-rack", "a", "", 8, 8, v1alpha1.TopologyConstraint{Key: "rack"})
+	w.runs("a", "a-rack", 8, patience)
+	if at := nodesOf("a-rack", "rack"); len(at) != 1 {
+		t.Errorf("the pods of a gang that requires one rack are in %v", at)
+	}
+	w.evictions(2)
+	w.makeGang("a-slices", "a", "", 16, 16, v1alpha1.TopologyConstraint{Key: "clique", SliceSize: 8})
+	w.runs("a", "a-slices", 16, patience)
+	if at := nodesOf("a-slices", "clique"); len(at) != 2 {
+		t.Errorf("the pods of a gang in two slices are in %v", at)
+	}
+	w.evictions(6)
+	w.settles(map[string]int{"b": 6})
 	w.noViolations()
 }
 
@@ -472,7 +515,7 @@ func TestPreempt(t *testing.T) {
 	}
 	w.settles(map[string]int{"a": 4})
 	w.gang("high", "a", "high")
-	w.runs("a", "high", patience)
+	w.runs("a", "high", size, patience)
 	w.settles(map[string]int{"a": 4})
 	w.evictions(1)
 	w.noViolations()

@@ -192,6 +192,9 @@ func (c *check) claims(gang string, r *wire.ReservationRecord) {
 		c.claimant(r)
 	case r.Claim == nil && had && len(r.Demand) > 0:
 		c.w.count("claims granted")
+		if r.Within != nil {
+			c.w.count("claims granted in one domain")
+		}
 	}
 	if c.claimed[gang] = r.Claim != nil; r.Yields != nil {
 		c.w.count("gangs evicted for others")

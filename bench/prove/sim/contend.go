@@ -18,6 +18,7 @@ import (
 //   - root has a capability, or few nodes are left, and there are several times as many gangs;
 //   - most queues deserve something, preemption is allowed, delays and min runtimes are of seconds;
 //   - controllers make evicted pods again at once, and few gangs finish;
+//   - in every other one, some PodGroups require one zone, or slices;
 //   - most faults are aimed: they come shortly after a claim was written, at one of those who have to go on with it, or change what the claim
 //     rests on.
 //
@@ -58,6 +59,9 @@ func (d *drawer) contends() bool {
 	}
 	if !d.capped && x.below(2) == 0 {
 		d.say("ungated")
+	}
+	if w.newDie("together").below(2) == 0 {
+		d.say("together")
 	}
 	if !d.capped || x.below(2) == 0 {
 		for _, name := range append([]string{"n1", "n3", "n5"}, looseNodes...) {

@@ -1,9 +1,9 @@
 // Package plan finds out which gangs have to be evicted so that another one can start: a small set of victims, and room for every pod
 // once they are gone.
 //
-// It decides which candidates of a mandate become victims, or which of their surplus pods, and how many pods of each class are requested from
-// each shard. It owns
-// nothing: Find is a pure function. It refuses to judge whether a candidate may be evicted at all: the mandate says so.
+// It decides which candidates of a mandate become victims, or which of their surplus pods, how many pods of each class are requested from each
+// shard, and in which topology domain, if they are all to be in one (FindTogether). It owns nothing: its functions are pure. It refuses to judge
+// whether a candidate may be evicted at all: the mandate says so.
 //
 // The problem is a set cover over bin packing, so Find is a heuristic with a budget of work. What it returns is always valid: it covers
 // every lack, every pod has room, and no queue loses more than its side allows. It may miss a plan where there is one; plan_test.go
@@ -47,6 +47,8 @@ type Class struct {
 // Node is what a node shard said of a node.
 type Node struct {
 	Shard   api.Incarnation
+	Domain  string // that it is in, and which part of it, for FindTogether; "" for none
+	Part    string
 	Free    api.Resources // of the resources of the classes
 	Classes []uint32      // indexes of the classes that it admits
 	Leaves  []Leaves

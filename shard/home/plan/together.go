@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/pack"
+)
+
+// domainsTried bounds the domains that FindTogether makes plans for: those with the most free room.
+const domainsTried = 8
+
+// Together is where the pods of a gang are that are all in one domain, or its slices each in one part of it.
+type Together struct {
+	Domain string
+	Parts  []string // of the slices
+	Shares []Share  // where the pods go: as in Plan, but Class counts in Of, if there are slices
+	Of     []PartClass
+}
+
+// PartClass is a class in a part of a domain.
+type PartClass struct {
+	Class int
+	Part  string
+}
+
+// FindTogether returns a plan for pods that are all to be in one domain (Node.Domain), and each of some slices in one part of it (Node.Part): of
+// the plans for single domains the one that evicts the fewest pods. Victims elsewhere give quota alone. Where slices are given, they are all pods.
+func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, budget int) (Plan, Together, Result) {
+	domains := domainsOf(classes, nodes)
+	if len(domains) == 0 {
+		return Plan{Why: noDomain}, Together{}, None
+	}
+	domains = domains[:min(len(domains), domainsTried)]
+	var best Plan
+	var at Together
+	lost, why, result := int64(math.MaxInt64), "", None
+	for _, d := range domains {
+		p, to, r := d.find(classes, list, m, cmp.Or(budget, Budget)/len(domains))
+		if r != Found {
+			if p.Why == roomThere {
+				return p, Together{}, None
+			}
+			why, result = cmp.Or(why, p.Why), max(result, r)
+			continue
+		}
+		if n := p.evicted(m); n < lost || n == lost && len(p.Victims) < len(best.Victims) {
+			best, at, lost = p, to, n
+		}
+	}
+	if lost == math.MaxInt64 {
+		return Plan{Why: why}, Together{}, result
+	}
+	return best, at, Found
+}
+
+// noDomain says that no domain would do even if all candidates were gone.
+const noDomain = "no domain has room for all of its pods, even without the gangs that may be evicted"
+
+// noParts says so of slices.
+const noParts = "no domain has room for each of its slices, even without the gangs that may be evicted"
+
+// domain is a domain with its nodes.
+type domain struct {
+	name  string
+	nodes []Node
+	free  int64 // so many pods of the first class find room there now
+}
+
+// domainsOf returns the domains that might have room for all pods once everybody is gone, those with the most free room first.
+func domainsOf(classes []Class, nodes []Node) (out []*domain) {
+	all := map[string]*domain{}
+	for _, n := range nodes {
+		if n.Domain == "" {
+			continue
+		}
+		d := all[n.Domain]
+		if d == nil {
+			d = &domain{name: n.Domain}
+			all[n.Domain] = d
+		}
+		d.nodes = append(d.nodes, n)
+	}
+	for _, name := range api.SortedKeys(all) {
+		d := all[name]
+		free, sometime := rooms(classes, d.nodes)
+		enough := len(classes) > 0
+		for i, n := range sometime {
+			enough = enough && n >= int64(classes[i].Pods)
+		}
+		if enough {
+			d.free = free[0]
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *domain) int { return cmp.Compare(b.free, a.free) })
+	return out
+}
+
+// rooms returns how many pods of each class fit on some nodes, each class as if it came alone: now, and once everybody is gone who may go.
+func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
+	free, sometime = make([]int64, len(classes)), make([]int64, len(classes))
+	for i := range nodes {
+		n := &nodes[i]
+		all := n.Free
+		for _, l := range n.Leaves {
+			all = all.Add(l.Amounts)
+		}
+		for _, k := range n.Classes {
+			if int(k) < len(classes) {
+				free[k] = api.AddSat(free[k], classes[k].often(n.Free))
+				sometime[k] = api.AddSat(sometime[k], classes[k].often(all))
+			}
+		}
+	}
+	return free, sometime
+}
+
+// often returns how many pods of a class fit into some room of a node, as far as requests tell.
+func (c *Class) often(room api.Resources) int64 {
+	n := int64(math.MaxInt64)
+	if c.Apart {
+		n = 1
+	}
+	for _, a := range c.Requests {
+		if a.Value > 0 {
+			n = min(n, max(0, room.Value(a.Resource))/a.Value)
+		}
+	}
+	return n
+}
+
+// find makes a plan for one domain.
+func (d *domain) find(classes []Class, list []pack.Slice, m *Mandate, budget int) (Plan, Together, Result) {
+	to := Together{Domain: d.name}
+	if len(list) == 0 {
+		p, r := Find(classes, d.nodes, m, budget)
+		to.Shares = p.Shares
+		return p, to, r
+	}
+	if to.Parts = d.divide(classes, list); to.Parts == nil {
+		return Plan{Why: noParts}, to, None
+	}
+	// Each class in each part that is used is a class of its own, which only the nodes of the part admit.
+	var parted []Class
+	in := map[string][]uint32{}
+	for s, part := range to.Parts {
+		for class, n := range list[s].Pods {
+			if n == 0 {
+				continue
+			}
+			k := slices.Index(to.Of, PartClass{class, part})
+			if k < 0 {
+				k = len(to.Of)
+				to.Of = append(to.Of, PartClass{class, part})
+				parted = append(parted, classes[class])
+				parted[k].Pods = 0
+				in[part] = append(in[part], uint32(k))
+			}
+			parted[k].Pods += int(n)
+		}
+	}
+	if len(parted) > MaxClasses {
+		return Plan{Why: fmt.Sprintf("its slices would be in too many domains: %d, the limit is %d", len(parted), MaxClasses)}, to, None
+	}
+	nodes := make([]Node, 0, len(d.nodes))
+	for _, n := range d.nodes {
+		admits := n.Classes
+		n.Classes = nil
+		for _, k := range in[n.Part] {
+			if slices.Contains(admits, uint32(to.Of[k].Class)) {
+				n.Classes = append(n.Classes, k)
+			}
+		}
+		if len(n.Classes) > 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	p, r := Find(parted, nodes, m, budget)
+	to.Shares = p.Shares
+	return p, to, r
+}
+
+// divide chooses a part for each slice, nil if there are too few: those that have room now first.
+func (d *domain) divide(classes []Class, list []pack.Slice) []string {
+	byPart := map[string][]Node{}
+	for _, n := range d.nodes {
+		if n.Part != "" {
+			byPart[n.Part] = append(byPart[n.Part], n)
+		}
+	}
+	names := api.SortedKeys(byPart)
+	free, sometime := make([][]int64, len(names)), make([][]int64, len(names))
+	for i, name := range names {
+		free[i], sometime[i] = rooms(classes, byPart[name])
+	}
+	at, _ := pack.Into(free, list, true)
+	var rest []pack.Slice
+	for s, part := range at {
+		if part < 0 {
+			rest = append(rest, list[s])
+			continue
+		}
+		for class, n := range list[s].Pods {
+			sometime[part][class] -= n
+		}
+	}
+	later, put := pack.Into(sometime, rest, true)
+	if put < len(rest) { // what is free now is not where the others would go
+		for i, name := range names {
+			_, sometime[i] = rooms(classes, byPart[name])
+		}
+		if at, put = pack.Into(sometime, list, true); put < len(list) {
+			if at, put = pack.Into(sometime, list, false); put < len(list) {
+				return nil
+			}
+		}
+		later = nil
+	}
+	parts := make([]string, len(list))
+	for s, part := range at {
+		if part < 0 {
+			part, later = later[0], later[1:]
+		}
+		parts[s] = names[part]
+	}
+	return parts
+}
+
+// evicted is how many pods a plan evicts, as far as is known.
+func (p *Plan) evicted(m *Mandate) int64 {
+	n := int64(len(p.Pods))
+	for _, v := range p.Victims {
+		n += max(1, m.Candidates[v].Demand.Value("pods"))
+	}
+	return n
+}

@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/pack"
+)
+
+// within is the problem of one domain, with each class in each part that slices are in as a class of its own: those of at, if there are slices.
+func (p *problem) within(domain string, list []pack.Slice, at []string) (*problem, []PartClass) {
+	out := &problem{classes: p.classes, m: p.m}
+	var of []PartClass
+	if list != nil {
+		out.classes = nil
+		for s, part := range at {
+			for class, n := range list[s].Pods {
+				if n == 0 {
+					continue
+				}
+				k := slices.Index(of, PartClass{class, part})
+				if k < 0 {
+					k = len(of)
+					of, out.classes = append(of, PartClass{class, part}), append(out.classes, p.classes[class])
+					out.classes[k].Pods = 0
+				}
+				out.classes[k].Pods += int(n)
+			}
+		}
+	}
+	for _, n := range p.nodes {
+		if n.Domain != domain {
+			continue
+		}
+		if list != nil {
+			admits := n.Classes
+			n.Classes = nil
+			for k, o := range of {
+				if o.Part == n.Part && slices.Contains(admits, uint32(o.Class)) {
+					n.Classes = append(n.Classes, uint32(k))
+				}
+			}
+		}
+		out.nodes = append(out.nodes, n)
+	}
+	return out, of
+}
+
+// solvable reports whether some set of victims is a plan, and whether there is room without any.
+func (p *problem) solvable() (some, without bool) {
+	without = len(p.m.Lacks) == 0 && p.packs(p.all(), "", func(l Leaves) bool { return l.Anyway })
+	p.sets(func(victims []Single) {
+		some = some || len(victims) > 0 && p.fine(victims)
+	})
+	return some, without
+}
+
+// TestFindTogetherAgainstAllSets compares FindTogether with a search over all sets of candidates, all domains, and all ways in which slices can be put
+// into parts. Every plan is valid for the domain and the parts that it names. Where there is a plan, FindTogether finds one in at least 97 of 100 cases,
+// and 96 with slices (98.3 and 97.5 when this was written).
+func TestFindTogetherAgainstAllSets(t *testing.T) {
+	for _, sliced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sliced %t", sliced), func(t *testing.T) { testTogether(t, sliced) })
+	}
+}
+
+func testTogether(t *testing.T, sliced bool) {
+	solvable, found, elsewhere := 0, 0, 0
+	problems := 10000
+	if sliced {
+		problems = 3000
+	}
+	for seed := range int64(problems) {
+		rng := rand.New(rand.NewSource(seed))
+		p := random(rng, seed%4 == 0)
+		for i := range p.nodes {
+			p.nodes[i].Domain = []string{"d", "d", "e", ""}[rng.Intn(4)]
+			p.nodes[i].Part = []string{"x", "y", "x", ""}[rng.Intn(4)]
+		}
+		var list []pack.Slice
+		for class, c := range p.classes {
+			for left := c.Pods; left > 0 && sliced; {
+				n := 1 + rng.Intn(left)
+				s := pack.Slice{Pods: make([]int64, len(p.classes)), In: -1}
+				s.Pods[class] = int64(n)
+				list, left = append(list, s), left-n
+			}
+		}
+		got, to, result := FindTogether(p.classes, list, p.nodes, p.m, 0)
+		some, without := false, false
+		for _, domain := range []string{"d", "e"} {
+			at := make([]string, len(list))
+			var try func(i int)
+			try = func(i int) {
+				if i < len(list) {
+					for _, at[i] = range []string{"x", "y"} {
+						try(i + 1)
+					}
+					return
+				}
+				in, _ := p.within(domain, list, at)
+				s, w := in.solvable()
+				some, without = some || s, without || w
+			}
+			try(0)
+		}
+		if result != Found {
+			if got.Why == "" {
+				t.Fatalf("seed %d: no plan, and no reason\n%s", seed, p)
+			}
+			if some && !without {
+				solvable++
+			}
+			continue
+		}
+		if !some {
+			t.Fatalf("seed %d: %+v in %+v, and there is no plan\n%s", seed, got, to, p)
+		}
+		if !without {
+			solvable, found = solvable+1, found+1
+		}
+		if to.Domain == "e" {
+			elsewhere++
+		}
+		in, of := p.within(to.Domain, list, to.Parts)
+		if sliced && !slices.Equal(of, to.Of) {
+			t.Fatalf("seed %d: classes %v, want %v", seed, to.Of, of)
+		}
+		if err := in.valid(&got, to.Shares); err != nil {
+			t.Fatalf("seed %d: %+v in %+v %v\n%s", seed, got, to, err, p)
+		}
+	}
+	t.Logf("%d of %d problems have a plan; found %d (%.2f%%), %d of them in the second domain", solvable, problems, found, 100*float64(found)/float64(solvable), elsewhere)
+	least := 97
+	if sliced {
+		least = 96
+	}
+	if found < solvable*least/100 || elsewhere == 0 {
+		t.Errorf("found %d of %d plans, %d of them in the second domain", found, solvable, elsewhere)
+	}
+}
+
+// BenchmarkFindTogether plans for a gang of 1,000 pods in one of 20 domains of 250 nodes, each with two gangs of 4 pods that may go.
+func BenchmarkFindTogether(b *testing.B) {
+	cpus := func(n int64) api.Resources { return api.Resources{{Resource: "cpu", Value: n}} }
+	m := &Mandate{}
+	var nodes []Node
+	for i := range 5000 {
+		n := Node{Shard: "s0", Domain: fmt.Sprint(i % 20), Free: cpus(0), Classes: []uint32{0}}
+		for k := range 2 {
+			gang := fmt.Sprintf("v%d-%d", i, k)
+			n.Leaves = append(n.Leaves, Leaves{Gang: gang, Amounts: cpus(4)})
+			if len(m.Candidates) < 4096 {
+				m.Candidates = append(m.Candidates, Candidate{Gang: gang, Queue: "q", Demand: cpus(4)})
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	for b.Loop() {
+		if _, _, result := FindTogether([]Class{{Requests: cpus(1), Pods: 800}}, nil, nodes, m, 0); result != Found {
+			b.Fatal("no plan")
+		}
+	}
+}

@@ -1,0 +1,382 @@
+package home
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// Rooms of a claim (claim.go): what node shards hold for the pods of a gang, or have promised once others have left.
+
+// rooms is how a gang asks shards for the rooms of a claim: one request to each may be open at a time.
+type rooms struct {
+	calls map[api.Incarnation]*roomCall
+	turn  int       // index of the member that is asked for missing pods next
+	tried int       // members asked since a pod was found
+	again time.Time // when they are asked once more
+
+	slices map[string]string // of a gang with slices: the domain of each pod, where it is not that of its node
+	short  time.Time         // since when some pods have none
+
+	looked, left time.Time // when awaited pods were looked for last, and seen last
+	since        time.Time // when the gang, which is charged, began to wait for them
+}
+
+// roomCall is the last HoldRequest to a shard. Its serial is that of unsolicited replies, too.
+type roomCall struct {
+	serial   uint64
+	sent     time.Time
+	answered bool
+	pods     []*pod
+}
+
+// settled is how long after the last awaited pod is gone promises may take to become holds. Then the missing pods are searched.
+const settled = 10 * time.Second
+
+// leaveFor is how much longer than their grace period awaited pods may take to leave, and graceMost the longest that counts of it: as a claim
+// waits at the coordinator. Then a gang that is charged gives all back, and looks for other rooms: the node of a pod may be dead.
+const (
+	leaveFor  = time.Minute
+	graceMost = time.Hour
+)
+
+// worstRank takes no other gang's holds.
+func worstRank(g *gang) *wire.Rank {
+	return &wire.Rank{Priority: math.MinInt64, Order: math.MaxUint64, GangUid: g.id}
+}
+
+// withdrawRooms withdraws all that was requested for a gang.
+func (c *Core) withdrawRooms(g *gang) {
+	shards := map[api.Incarnation]bool{}
+	for shard := range g.rooms.calls {
+		shards[shard] = true
+	}
+	for _, p := range g.members {
+		if p.hasRoom() {
+			shards[p.shard] = true
+			p.letGo()
+		}
+	}
+	if len(shards) > 0 {
+		serial := c.serial(g)
+		for _, shard := range api.SortedKeys(shards) {
+			if c.isMember(shard) {
+				c.sendWithdraw(g, shard, serial, nil)
+			}
+		}
+	}
+	g.rooms = rooms{}
+	g.tally = c.count(g)
+}
+
+// sendRooms requests rooms from a shard, or renews them.
+func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []string, stands bool) {
+	if g.rooms.calls == nil {
+		g.rooms.calls = map[api.Incarnation]*roomCall{}
+	}
+	o := &roomCall{serial: c.serial(g), sent: c.now, pods: pods}
+	g.rooms.calls[shard] = o
+	rank := g.charge.rank
+	if rank == nil || !g.charge.reserved && !stands {
+		rank = worstRank(g)
+	}
+	var list classes
+	m := &wire.HoldRequest{Gang: g.message(), Serial: o.serial, Rank: rank, TableEpoch: uint64(c.table.Epoch),
+		TtlMs: c.cfg.HoldFor.Milliseconds(), Trace: c.traceOf(g, spanHold), Awaits: awaits, Claimed: stands}
+	for _, p := range pods {
+		m.Pods = append(m.Pods, &wire.PodWant{PodUid: p.UID, PodClass: list.of(p.asked)})
+	}
+	m.Classes, m.Beside = list.wire, c.beside(g, shard, pods)
+	c.confineTo(c.roomArea(g, pods), m, pods)
+	c.countBytes(g.name.Namespace, list.bytes())
+	g.touch(shard)
+	c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
+	c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
+}
+
+// roomArea is the domain that the rooms of a gang are to be in, nil for any, and those of the slices of some pods.
+func (c *Core) roomArea(g *gang, pods []*pod) *area {
+	within, of := g.charge.within, g.rooms.slices
+	if g.claim != nil {
+		within, of = g.claim.within, g.claim.slices
+	}
+	_, inner := g.domainKeys()
+	if within == nil && inner == "" {
+		return nil
+	}
+	a := &area{survey: &survey{}}
+	if within != nil {
+		a.keys, a.values = []string{within.GetKey()}, []string{within.GetValue()}
+	}
+	if inner != "" {
+		a.keys, a.of = append(a.keys, inner), map[string]*room{}
+		for _, p := range pods {
+			if value, known := of[p.UID]; known {
+				a.of[p.UID] = &room{values: []string{value}}
+			}
+		}
+	}
+	return a
+}
+
+// inSlice returns those of some pods without a room of which it is known in which domain their slice is.
+func (c *Core) inSlice(g *gang, missing []*pod) []*pod {
+	outer, inner := g.domainKeys()
+	if inner == "" {
+		return missing
+	}
+	if g.rooms.slices == nil {
+		g.rooms.slices = map[string]string{}
+	}
+	for _, o := range c.partsOf(g, domainKeys(outer, inner), missing) {
+		if o.in == "" {
+			continue
+		}
+		for _, p := range o.pods {
+			if _, known := g.rooms.slices[p.UID]; !known {
+				g.rooms.slices[p.UID] = valueOf(o.in)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(missing), func(p *pod) bool { _, known := g.rooms.slices[p.UID]; return !known })
+}
+
+// renewRooms repeats the requests for what is held or promised each second: it renews holds, and asks whether promises have become holds.
+func (c *Core) renewRooms(g *gang, awaits []string, stands bool) {
+	at := map[api.Incarnation][]*pod{}
+	for _, p := range g.roomless() {
+		if p.hasRoom() {
+			at[p.shard] = append(at[p.shard], p)
+		}
+	}
+	for _, shard := range api.SortedKeys(at) {
+		if o := g.rooms.calls[shard]; o != nil && c.now.Before(o.sent.Add(c.cfg.AskAgain)) {
+			c.wakeAt(g, o.sent.Add(c.cfg.AskAgain))
+		} else if c.isMember(shard) {
+			c.sendRooms(g, shard, at[shard], awaits, stands)
+		}
+	}
+}
+
+// keepRooms keeps the rooms of a gang whose claim stands, or stood, and reports whether every pod is held. Pods without a room, as an
+// heir's are, or those whose promise was lost, are requested from all shards in turn.
+func (c *Core) keepRooms(g *gang) bool {
+	ch := &g.charge
+	pods := g.roomless()
+	all := true
+	var missing []*pod
+	for _, p := range pods {
+		all = all && (p.stage == held)
+		if p.stage == nowhere {
+			missing = append(missing, p)
+		}
+	}
+	if all && g.state == holding {
+		g.rooms = rooms{}
+		if g.blocked.Is(v1alpha1.ReasonWaiting) {
+			g.blocked = report.Reason{}
+		}
+		return true
+	}
+	if g.state == holding {
+		g.blocked = report.Reason{Code: v1alpha1.ReasonWaiting, Message: report.Claims(ch.victims)}
+	}
+	if g.state == holding && g.tally.promised > 0 && c.awaitsInVain(g) {
+		c.renounce(g)
+		return false
+	}
+	if g.tally.promised > 0 && c.haveLeft(g) {
+		for _, p := range pods {
+			if p.stage == promised {
+				p.letGo()
+				missing = append(missing, p)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		g.rooms.short = time.Time{}
+	} else if g.mustBeTogether() {
+		if g.rooms.short.IsZero() {
+			g.rooms.short = c.now
+		}
+		if until := g.rooms.short.Add(leaveFor); c.now.Before(until) {
+			c.wakeAt(g, until)
+		} else if g.state == holding { // its domain has changed: there may be room in another one
+			c.renounce(g)
+			return false
+		}
+		missing = c.inSlice(g, missing)
+	}
+	if len(missing) > 0 {
+		c.findRooms(g, missing)
+	}
+	c.renewRooms(g, ch.awaits, true)
+	return false
+}
+
+// findRooms requests rooms for pods that have none, from one shard after another. When all were asked, it says that the gang is stuck,
+// and begins anew after a while.
+func (c *Core) findRooms(g *gang, missing []*pod) {
+	ch := &g.charge
+	r, n := &g.rooms, len(c.table.Members)
+	if o := r.calls[r.asked(c.table.Members)]; o != nil && !o.answered && c.now.Before(o.sent.Add(c.cfg.AskAgain)) {
+		c.wakeAt(g, o.sent.Add(c.cfg.AskAgain))
+		return
+	}
+	if r.tried >= n {
+		if r.again.IsZero() {
+			r.again = c.now.Add(c.cfg.AskAgain)
+		}
+		if c.now.Before(r.again) {
+			c.wakeAt(g, r.again)
+			c.sayStuck(g)
+			return
+		}
+		r.tried, r.again = 0, time.Time{}
+	}
+	for range n {
+		shard := c.table.Members[r.turn%n].Incarnation
+		r.turn, r.tried = r.turn%n+1, r.tried+1
+		if c.owned[shard] > 0 {
+			if ask := append(g.pick(func(p *pod) bool { return p.shard == shard && p.hasRoom() }), missing...); len(ask) <= c.cfg.HoldPods {
+				c.sendRooms(g, shard, ask, ch.awaits, true)
+			}
+			return
+		}
+	}
+}
+
+// haveLeft reports whether the pods that a gang awaits have been gone for so long that a promise which is not a hold was lost.
+func (c *Core) haveLeft(g *gang) bool {
+	r := &g.rooms
+	if r.left.IsZero() {
+		r.left = c.now
+	}
+	if c.now.Before(r.looked.Add(c.cfg.AskAgain)) {
+		return false
+	}
+	r.looked = c.now
+	if c.stay(g.charge.awaits) {
+		r.left = c.now
+		return false
+	}
+	if c.now.Before(r.left.Add(settled)) {
+		return false
+	}
+	r.left = c.now
+	return true
+}
+
+// stay reports whether one of some pods, or a pod of some gangs, is still there.
+func (c *Core) stay(awaits []string) bool {
+	bound := c.boundGangs()
+	return slices.ContainsFunc(awaits, func(uid string) bool {
+		_, gang := bound[uid]
+		return gang || c.pods[uid] != nil && c.pods[uid].isBound()
+	})
+}
+
+// awaitsInVain reports whether pods that a charged gang awaits are still there, and all of these have had the time to leave.
+func (c *Core) awaitsInVain(g *gang) bool {
+	r := &g.rooms
+	if r.since.IsZero() {
+		r.since = c.now
+	}
+	at := r.since.Add(leaveFor)
+	if !c.now.Before(at) {
+		at = at.Add(min(c.graceOf(g.charge.awaits), graceMost))
+	}
+	if c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	return c.stay(g.charge.awaits)
+}
+
+// asked returns the member that was asked last for missing pods.
+func (r *rooms) asked(members []api.Member) api.Incarnation {
+	if r.turn == 0 || r.turn > len(members) {
+		return ""
+	}
+	return members[r.turn-1].Incarnation
+}
+
+// onRoomReply takes the answer to a request for rooms, also one that was sent unasked because a promise has become a hold. It reports
+// whether it was one.
+func (c *Core) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) bool {
+	o := g.rooms.calls[from]
+	if o == nil || o.serial != m.GetSerial() {
+		return false
+	}
+	o.answered = true
+	if g.withdraw != nil {
+		return true
+	}
+	nodes, promises := map[string]string{}, map[string]string{}
+	for _, h := range m.GetHeld() {
+		nodes[h.GetPodUid()] = h.GetNode()
+	}
+	for _, h := range m.GetPromised() {
+		promises[h.GetPodUid()] = h.GetNode()
+	}
+	for _, p := range o.pods {
+		if p.gang != g || p.stage == committed || p.stage == bound || p.stage != nowhere && p.shard != from {
+			continue
+		}
+		was := p.stage
+		if node, got := nodes[p.UID]; got {
+			p.stage, p.shard, p.node = held, from, node
+		} else if node, got := promises[p.UID]; got {
+			p.stage, p.shard, p.node = promised, from, node
+		} else {
+			p.letGo()
+		}
+		if was == nowhere && p.stage != nowhere {
+			g.rooms.tried = 0
+		}
+	}
+	g.tally = c.count(g)
+	c.mark(g)
+	return true
+}
+
+// graceOf returns the longest that one of some pods, or a pod of some gangs, may take to leave.
+func (c *Core) graceOf(awaits []string) (longest time.Duration) {
+	graces := c.boundGangs()
+	for _, uid := range awaits {
+		longest = max(longest, graces[uid])
+		if p := c.pods[uid]; p != nil {
+			longest = max(longest, time.Duration(p.GraceSeconds)*time.Second)
+		}
+	}
+	return longest
+}
+
+// boundGangs are the gangs that have bound pods, and how long these may take to leave. It is a look at all pods of the cluster, so one a
+// second serves all claims.
+func (c *Core) boundGangs() map[string]time.Duration {
+	if c.graces != nil && c.now.Before(c.gracesAt.Add(c.cfg.AskAgain)) {
+		return c.graces
+	}
+	c.gracesAt, c.graces = c.now, map[string]time.Duration{}
+	for _, p := range c.pods {
+		if p.isBound() {
+			uid := gangOf(p)
+			c.graces[uid] = max(c.graces[uid], time.Duration(p.GraceSeconds)*time.Second)
+		}
+	}
+	return c.graces
+}
+
+// gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
+func gangOf(p *pod) string {
+	if p.pinned != "" {
+		return p.pinned
+	}
+	return p.Gang
+}
