@@ -124,6 +124,12 @@ func (c *Core) roomArea(g *gang, pods []*pod) *area {
 	return a
 }
 
+// lostSlices reports whether nothing says in which domains the slices of a gang were to be: an heir has no rooms.
+func (c *Core) lostSlices(g *gang) bool {
+	_, inner := g.domainKeys()
+	return inner != "" && len(g.rooms.slices) == 0 && len(g.pick((*pod).hasRoom)) == 0
+}
+
 // inSlice returns those of some pods without a room of which it is known in which domain their slice is.
 func (c *Core) inSlice(g *gang, missing []*pod) []*pod {
 	outer, inner := g.domainKeys()
@@ -204,13 +210,14 @@ func (c *Core) keepRooms(g *gang) bool {
 		if g.rooms.short.IsZero() {
 			g.rooms.short = c.now
 		}
-		if until := g.rooms.short.Add(leaveFor); c.now.Before(until) {
-			c.wakeAt(g, until)
-		} else if g.state == holding { // its domain has changed: there may be room in another one
+		until := g.rooms.short.Add(leaveFor)
+		if g.state == holding && (!c.now.Before(until) || c.lostSlices(g)) { // there may be room in other domains
 			c.renounce(g)
 			return false
 		}
-		missing = c.inSlice(g, missing)
+		if c.now.Before(until) {
+			c.wakeAt(g, until)
+		}
 	}
 	if len(missing) > 0 {
 		c.findRooms(g, missing)
@@ -239,10 +246,11 @@ func (c *Core) findRooms(g *gang, missing []*pod) {
 		}
 		r.tried, r.again = 0, time.Time{}
 	}
+	missing = c.inSlice(g, missing)
 	for range n {
 		shard := c.table.Members[r.turn%n].Incarnation
 		r.turn, r.tried = r.turn%n+1, r.tried+1
-		if c.owned[shard] > 0 {
+		if c.owned[shard] > 0 && len(missing) > 0 {
 			if ask := append(g.pick(func(p *pod) bool { return p.shard == shard && p.hasRoom() }), missing...); len(ask) <= c.cfg.HoldPods {
 				c.sendRooms(g, shard, ask, ch.awaits, true)
 			}
