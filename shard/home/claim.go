@@ -65,6 +65,13 @@ type claiming struct {
 	message *wire.Claim
 }
 
+// Plans are made in one step, and those of large gangs of many kinds take up to a tenth of a second. So each namespace has a budget: while it is spent,
+// its gangs make no plan, and try again.
+const (
+	planWork   = 2_000_000 // comparisons of a kind of pods with a node, in a second
+	slicedWork = 8         // one counts so many times where slices are planned
+)
+
 type claimStep uint8
 
 const (
@@ -202,6 +209,12 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	}
 	if why := c.distrusts(g); why != "" {
 		c.sayNoPlan(g, why)
+		c.mark(g)
+		return
+	}
+	if c.plans.Spent(c.now, g.name.Namespace) >= planWork {
+		c.sayNoPlan(g, "plans for other gangs of its namespace take too much time")
+		x.message.Stale = true
 		c.mark(g)
 		return
 	}
@@ -399,11 +412,16 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 
 // findPlan makes the plan of a mandate, and notes the domains that it is for.
 func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan, shares []plan.Share, ok bool) {
+	outer, inner := g.domainKeys()
+	work := int64(len(x.nodes)) * int64(len(x.kinds))
+	if inner != "" {
+		work *= slicedWork
+	}
+	c.plans.Spend(c.now, g.name.Namespace, work)
 	if !g.mustBeTogether() {
 		found, result := plan.Find(x.kinds, x.nodes, m, 0)
 		return found, found.Shares, result == plan.Found
 	}
-	outer, inner := g.domainKeys()
 	nodes := x.nodes
 	if len(g.pick((*pod).hasRoom)) > 0 { // of an earlier plan
 		if inner != "" {

@@ -73,6 +73,7 @@ type Core struct {
 	paces                  recent[string, edits] // of gangs that were forgotten
 	editing                fair.Budget           // pods that start over
 	sent                   fair.Budget           // bytes of classes (classes.go)
+	plans                  fair.Budget           // comparisons in plans of claims (claim.go)
 	counter                uint32                // of serials
 	explanations           explanations
 	surveys                surveys
@@ -157,6 +158,7 @@ func New(cfg Config) *Core {
 		writesStatusOf: map[api.GroupKind]bool{},
 		editing:        fair.Budget{Rate: editedPods},
 		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes},
+		plans:          fair.Budget{Rate: planWork, Most: int64(longestDebt/time.Second) * planWork},
 		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
 		writes:      map[uint64]write{},
 		explains:    fair.Tokens{Rate: cfg.ConditionBudget},

@@ -549,6 +549,10 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
 
+	case "planned": // SECONDS: plans for the namespace cost so much
+		s.core.plans.Spend(s.now, "ns", w.toNum(w.plain[0])*planWork)
+		return nil
+
 	case "rooms": // SHARD NODE:FREE[:GANG-CPU[-anyway]...] ... [later]: answers the last RoomProbe to the shard
 		q := s.find("rooms " + w.plain[0]).GetRoomProbe()
 		m := &wire.Rooms{Serial: q.Serial, Later: w.has("later")}

@@ -10,6 +10,9 @@ import (
 	"basalt.dev/basalt/shard/home/pack"
 )
 
+// MaxSlicedClasses bounds the classes of pods that FindTogether plans for in slices.
+const MaxSlicedClasses = 16
+
 // domainsTried bounds the domains that FindTogether makes plans for: those with the most free room.
 const domainsTried = 8
 
@@ -30,6 +33,9 @@ type PartClass struct {
 // FindTogether returns a plan for pods that are all to be in one domain (Node.Domain), and each of some slices in one part of it (Node.Part): of
 // the plans for single domains the one that evicts the fewest pods. Victims elsewhere give quota alone. Where slices are given, they are all pods.
 func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, budget int) (Plan, Together, Result) {
+	if len(list) > 0 && len(classes) > MaxSlicedClasses {
+		return Plan{Why: fmt.Sprintf("its slices are of pods of %d different kinds, the limit is %d", len(classes), MaxSlicedClasses)}, Together{}, None
+	}
 	domains := domainsOf(classes, nodes)
 	if len(domains) == 0 {
 		return Plan{Why: noDomain}, Together{}, None
