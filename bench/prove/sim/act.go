@@ -130,6 +130,7 @@ func (w *world) act(line string) {
 			next.Generation++
 			w.log("user: PodGroup %s minCount %d", group.UID, number(2))
 			a.put(a.groups, &next)
+			l.resized[string(group.UID)] = w.now
 		}
 	case "pod":
 		if pod == nil {

@@ -321,7 +321,8 @@ func divided(has map[unitIn]int, size int) (most int) {
 
 // sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one clique: of the pods with the
 // same requests, and of the same role, at most one clique has a number that is no multiple of the size. A node that was in several cliques since
-// shortly before the intent of a pod may have been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others.
+// shortly before the intent of a pod may have been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others, and
+// where the minimum was edited, another number of pods was to start together.
 func (c *check) sliced(gang string) {
 	w := c.w
 	if !w.load.together || gang == "" {
@@ -329,7 +330,7 @@ func (c *check) sliced(gang string) {
 	}
 	keys, size, least := c.requires(gang)
 	g := c.gang(gang)
-	if size == 0 || len(g.ever) != least {
+	if at, is := w.load.resized[gang]; size == 0 || len(g.ever) != least || is && w.now.Sub(at) <= late {
 		return
 	}
 	inZone := slices.Contains(keys, zone)

@@ -37,7 +37,8 @@ type workload struct {
 	domains  bool // pods have constraints over topology domains
 	together bool // PodGroups require or prefer a zone
 
-	cliqueOf map[string]string // nodes that are in another clique than they are meant to be, "" for none
+	resized  map[string]time.Time // PodGroups whose minimum was edited, and when
+	cliqueOf map[string]string    // nodes that are in another clique than they are meant to be, "" for none
 
 	volumes      bool                    // pods have volumes
 	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
@@ -93,7 +94,7 @@ func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
 	l.bound = map[string]*boundVolume{}
-	l.cliqueOf = map[string]string{}
+	l.cliqueOf, l.resized = map[string]string{}, map[string]time.Time{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
 		name := fmt.Sprintf("n%d", i)
