@@ -37,6 +37,9 @@ type Target struct {
 	// hold, in milli-cores.
 	Shared    string
 	SharedCPU int64
+	// Preempting is another leaf queue of the attacker, limited to QueueCPU, in which gangs of the PriorityClass High are preferred to others, and others
+	// evicted for them.
+	Preempting, High string
 	// Victim is the queue of somebody else.
 	Victim string
 	// Nodes are the names of nodes, each with NodeCPU milli-cores.

@@ -34,7 +34,7 @@ type Attack struct {
 
 // Attacks returns all attacks, sorted by name.
 func Attacks() []Attack {
-	all := slices.Concat(sizes, labels, floods, edits, others)
+	all := slices.Concat(sizes, labels, floods, edits, evicting, others)
 	slices.SortFunc(all, func(a, b Attack) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -121,6 +122,8 @@ const (
 	evil      = "evil"
 	evilQueue = "org.evil"
 	evilCPU   = 16
+	evilHigh  = "hostile-high"
+	preempts  = "org.preempts"
 	poolCPU   = 48
 )
 
@@ -134,6 +137,7 @@ var queues = []queue{
 	{"org", 200, 0, ""}, {"org.good1", 0, 40, "good-1"}, {"org.good2", 100, 0, "good-2"}, {evilQueue, evilCPU, 0, evil},
 	{"pool", poolCPU, 0, ""}, {"pool.good", 0, 0, "good-3"}, {"pool.filler", 0, 0, "filler"}, {"pool.evil", 0, 0, evil},
 	{"lab", 0, 0, ""}, {"lab.good", 0, 0, "good-4"},
+	{preempts, evilCPU, 0, evil},
 }
 
 type run struct {
@@ -236,6 +240,10 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 			r.view.mu.Unlock()
 		}
 	}
+	high := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: evilHigh}, Value: 1000}
+	if _, err := r.admin.Core.SchedulingV1().PriorityClasses().Create(ctx, high, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create priority class %s: %w", evilHigh, err)
+	}
 	namespaces := []string{evil, "filler", controlNamespace}
 	for _, t := range tenants {
 		namespaces = append(namespaces, t.namespace)
@@ -273,6 +281,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	})
 	r.honest = &honest{kube: r.admin, view: r.view, rand: rand.New(rand.NewPCG(r.Seed, 0x900d)), rate: r.Rate}
 	r.target = Target{Namespace: evil, Queue: evilQueue, QueueCPU: evilCPU * 1000, Shared: "pool.evil", SharedCPU: poolCPU * 1000, Victim: "org.good1",
+		Preempting: preempts, High: evilHigh,
 		Nodes: nodes, NodeCPU: nodeCPU * 1000, Gang: r.honest.victim, Scale: r.Scale, Writes: r.Writes}
 	r.attacker, err = NewAttacker(ctx, r.Cluster.Config(local.Admin), r.target, r.Seed)
 	return err
@@ -322,6 +331,10 @@ func (r *run) createQueue(ctx context.Context, q queue) error {
 	}
 	if q.guarantee > 0 {
 		o.Spec.Guarantee = milli(q.guarantee * 1000)
+	}
+	if q.name == preempts {
+		o.Spec.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+		o.Spec.PreemptMinRuntime, o.Spec.PreemptionDelay = &metav1.Duration{}, &metav1.Duration{}
 	}
 	if err := r.admin.Basalt.Post().Resource("queues").Body(o).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("create queue %s: %w", q.name, err)
