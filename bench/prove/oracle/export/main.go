@@ -1,6 +1,6 @@
 // Export writes the cases of kube-scheduler's own filter tests to bench/prove/oracle/testdata, one JSON file a plugin. It runs these
-// tests in a copy of its source in which each plugin records what it is asked and what it says; nothing of the source is kept. Run it
-// after a change of the version of k8s.io/kubernetes, in this folder: go run . ../testdata. It takes some minutes.
+// tests in a copy of its source in which each plugin records what it is asked and what it says; nothing of the source is kept. Of its integration tests it
+// writes the tables. Run it after a change of the version of k8s.io/kubernetes, in this folder: go run . ../testdata. It takes some minutes.
 package main
 
 import (
@@ -238,6 +238,13 @@ func exportAll(temp, to string, only []string) error {
 			return fmt.Errorf("%s: %w", p.folder, err)
 		}
 		fmt.Printf("%-22s %d\n", p.folder, n)
+	}
+	if len(only) == 0 || slices.Contains(only, "integration") {
+		n, err := exportIntegration(source, temp, filepath.Join(to, "integration", "filters.json"))
+		if err != nil {
+			return fmt.Errorf("integration: %w", err)
+		}
+		fmt.Printf("%-22s %d\n", "integration", n)
 	}
 	return nil
 }
