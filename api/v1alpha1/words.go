@@ -80,7 +80,7 @@ const (
 	ReasonQueueMismatch          = "QueueMismatch"          // False: pods of the group name different queues
 	ReasonNotEnoughPods          = "NotEnoughPods"          // False: fewer than minCount pods exist that may be scheduled
 	ReasonNotEnoughPodsOfTask    = "NotEnoughPodsOfTask"    // False: of a Volcano PodGroup, fewer than minTaskMember of a task
-	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path, or the whole cluster, will ever have
+	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path will ever have, or than may be asked for
 	ReasonCoordinatorUnavailable = "CoordinatorUnavailable" // False: no coordinator answers; what is admitted goes on
 )
 
@@ -90,7 +90,8 @@ const (
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
-	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it. Pods say so for SupplyExceeded, too, and in no other case
+	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it. Pods say so for SupplyExceeded and NoNodeFits, too, and in no other case
+	ReasonNoNodeFits            = "NoNodeFits"            // False: its quota was free, and no node would take a pod of it even if the node were empty, or all nodes together not all of it
 	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist

@@ -227,7 +227,7 @@ func (c *Core) resume(g *gang, why cause) {
 	case g.placed > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case why == giveUp:
-		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNeverFits))
+		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNoNodeFits))
 		c.become(g, collecting)
 		if g.tally.chargeable == 0 {
 			c.release(g)

@@ -30,6 +30,8 @@ type search struct {
 	nodes    uint64
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
+	quotaAt  time.Time     // when there was quota for it last, nevertheless,
+	ungiven  bool          // which it was not granted: the nodes lacked too much
 	sleep    *sleep
 	inRuled  bool // in Core.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
@@ -76,6 +78,12 @@ func (c *Core) awaitPermit(g *gang) {
 	case g.charge.claimed():
 		c.wakeUp(g)
 		c.keepRooms(g)
+	default:
+		if why := c.neverFits(g); !why.None() {
+			g.blocked, g.search.quotaAt, g.search.ungiven = why, c.now, false
+			c.retreat(g, giveUp)
+			return
+		}
 	}
 	if c.asleep(g) || !c.barred(g) && !c.takeSlot(g) {
 		return

@@ -162,6 +162,7 @@ func (c *Core) await(g *gang) {
 		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
 			c.wakeAt(g, at)
 		} else if a.judged = c.knowsNodes(); !c.neverFits(g).None() {
+			g.search.quotaAt, g.search.ungiven = c.now, true
 			c.release(g)
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -205,6 +206,10 @@ func (c *Core) knowsNodes() bool {
 		return s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch)
 	})
 }
+
+// quotaKnown is for how long a gang that no node would take, and for which there was quota, is taken to have it. Its pods say Unschedulable meanwhile, and
+// autoscalers buy nodes for them. Then it asks again, and gives its reservation back at once.
+const quotaKnown = 5 * time.Minute
 
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns
 // nothing before the nodes are known.

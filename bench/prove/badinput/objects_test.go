@@ -203,7 +203,7 @@ func (w *world) absurdNode(t *testing.T) {
 	}
 	there := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "absurd"} }
 	w.pod(t, ns, "p", there)
-	w.podSays(t, ns, "p", "NeverFits", "Insufficient cpu")
+	w.podSays(t, ns, "p", "Unschedulable", "Insufficient cpu")
 	w.eventOn(t, "Node", "absurd", "cpu: 9E")
 	patch := []byte(`{"status":{"allocatable":{"cpu":"1"}}}`)
 	if _, err := w.kube.Core.CoreV1().Nodes().Patch(t.Context(), "absurd", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
@@ -390,11 +390,11 @@ func (w *world) largePod(t *testing.T) {
 	ns := w.namespace(t)
 	w.group(t, ns, "g", "", 1)
 	w.pod(t, ns, "p", inGroup("g"), asks("example.com/large", "2"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNeverFits, ns+"/p", "example.com/large=2", "the largest node has 0")
-	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, no, v1alpha1.ReasonNeverFits)
-	w.podSays(t, ns, "p", "NeverFits", "example.com/large=2")
+	w.noQuota(t, ns, "g", v1alpha1.ReasonNoNodeFits, ns+"/p", "example.com/large=2", "the largest node has 0")
+	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, no, v1alpha1.ReasonNoNodeFits)
+	w.podSays(t, ns, "p", "Unschedulable", "example.com/large=2")
 	w.pod(t, ns, "cores", asks("cpu", "1000"))
-	w.podSays(t, ns, "cores", "NeverFits", "cpu=1k")
+	w.podSays(t, ns, "cores", "Unschedulable", "cpu=1k")
 	// Not tried until nodes change; then it is.
 	patch := []byte(`{"status":{"capacity":{"example.com/large":"2"},"allocatable":{"example.com/large":"2"}}}`)
 	if _, err := w.kube.Core.CoreV1().Nodes().Patch(t.Context(), "node-0", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
@@ -554,7 +554,7 @@ func (w *world) unsupported(t *testing.T) {
 		w.pod(t, ns, name, row.edit)
 	}
 	w.pod(t, ns, "needing", claim("needing"))
-	w.podSays(t, ns, "needing", "NeverFits", "needed.example.com CSI driver is not installed on the node")
+	w.podSays(t, ns, "needing", "Unschedulable", "needed.example.com CSI driver is not installed on the node")
 	w.unbound(t, ns, "needing")
 	// In a gang, the gang waits with it, and says which pod it is.
 	w.group(t, ns, "g", "", 2)

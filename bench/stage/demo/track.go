@@ -177,7 +177,7 @@ func (t *tracker) groupSeen(g *v1alpha1.PodGroup) {
 		return
 	}
 	switch c.Reason { // the others deny too, but not by quota
-	case v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNeverFits:
+	case v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNeverFits, v1alpha1.ReasonNoNodeFits:
 		t.denied[g.Name] = c.Reason
 	}
 }

@@ -58,7 +58,8 @@ var effects = map[string]effect{
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
 	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
 	v1alpha1.ReasonPreempted:              {urgent: true, placing: true, next: "it is admitted again when its queue and all ancestors have room for it"},
-	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it searches again when nodes are added or change, or a capability is raised"},
+	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
+	v1alpha1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1alpha1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 }
 
@@ -162,14 +163,20 @@ func QueueMismatch(words string) Reason { return Reason{v1alpha1.ReasonQueueMism
 
 // PodTooLarge says that a pod requests more of a resource than the largest node has.
 func PodTooLarge(p *api.Pod, resource string, want, largest int64) Reason {
-	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
+	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
 		p.Namespace, p.Name, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, largest))}
 }
 
 // GangTooLarge says that pods request more of a resource than all nodes have together.
 func GangTooLarge(pods int, resource string, want, total int64) Reason {
-	return Reason{v1alpha1.ReasonNeverFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
+	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
 		pods, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, total))}
+}
+
+// NodesLack says of a reason from nodes that the gang would be admitted, but for them.
+func NodesLack(r Reason) Reason {
+	r.Message = "the nodes lack room for it: " + r.Message
+	return r
 }
 
 // FitsNoNode says that no node would take a pod, with the words of the node shards, "" for none.
@@ -178,7 +185,7 @@ func FitsNoNode(p *api.Pod, words string) Reason {
 	if words != "" {
 		message += ": " + words
 	}
-	return Reason{v1alpha1.ReasonNeverFits, message}
+	return Reason{v1alpha1.ReasonNoNodeFits, message}
 }
 
 // Unschedulable says how many pods of a reserved gang do not fit at present, with the words of the node shards about one of them, "" for

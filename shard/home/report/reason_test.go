@@ -52,7 +52,7 @@ func TestEffects(t *testing.T) {
 		if _, is := effects[e.pod]; e.pod != "" && !is {
 			t.Errorf("%s: pods show %s, which is no reason", code, e.pod)
 		}
-		if (e.pod == v1alpha1.ReasonUnschedulable) != (code == v1alpha1.ReasonUnschedulable || code == v1alpha1.ReasonSupplyExceeded) {
+		if (e.pod == v1alpha1.ReasonUnschedulable) != (code == v1alpha1.ReasonUnschedulable || code == v1alpha1.ReasonSupplyExceeded || code == v1alpha1.ReasonNoNodeFits) {
 			t.Errorf("%s: pods show %q", code, e.pod)
 		}
 		if e.atOnce && e.pod == "" {
