@@ -266,13 +266,8 @@ func (c *Core) collect(g *gang) {
 		if c.limitRestarts(g) {
 			return
 		}
-		if why = c.neverFits(g); !why.None() && c.now.Before(g.search.quotaAt.Add(quotaKnown)) {
-			g.search.room, g.search.nodes = c.room, c.nodes
-			if c.sleep(g, true); g.search.ungiven {
-				why = report.NodesLack(why)
-			}
-		} else {
-			why = report.Reason{} // whether there is quota for it decides whether nodes are bought: it is asked for, and given back
+		if why = c.neverFits(g); !why.None() {
+			why = c.inVain(g, why)
 		}
 	}
 	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {

@@ -30,8 +30,7 @@ type search struct {
 	nodes    uint64
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
-	quotaAt  time.Time     // when there was quota for it last, nevertheless,
-	ungiven  bool          // which it was not granted: the nodes lacked too much
+	verdict  verdict       // of the coordinator on it, nevertheless
 	sleep    *sleep
 	inRuled  bool // in Core.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
@@ -80,7 +79,7 @@ func (c *Core) awaitPermit(g *gang) {
 		c.keepRooms(g)
 	default:
 		if why := c.neverFits(g); !why.None() {
-			g.blocked, g.search.quotaAt, g.search.ungiven = why, c.now, false
+			g.blocked, g.search.verdict = why, verdict{at: c.now}
 			c.retreat(g, giveUp)
 			return
 		}

@@ -31,6 +31,7 @@ type reserveCall struct {
 	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
 	fewer         bool // it was denied, and something smaller takes its place, or nothing
 	judged        bool // when it was made, or since, it was known whether the gang can ever fit
+	vain          bool // when it was made, it could not
 	local         bool // it is denied without the coordinator: it would be too large for it
 }
 
@@ -62,6 +63,9 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
+	}
+	if !growth && !c.neverFits(g).None() {
+		a.judged, a.vain = false, true
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
@@ -158,11 +162,11 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if !a.judged && a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY && g.tally.chargeable == 0 && g.claim == nil && !g.charge.claimed() {
+	if !a.judged && a.denied != nil && (a.vain || a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY) && g.tally.chargeable == 0 && g.claim == nil && !g.charge.claimed() {
 		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
 			c.wakeAt(g, at)
 		} else if a.judged = c.knowsNodes(); !c.neverFits(g).None() {
-			g.search.quotaAt, g.search.ungiven = c.now, true
+			g.search.verdict = verdict{c.now, report.Denied(a.denied)}
 			c.release(g)
 			return
 		}

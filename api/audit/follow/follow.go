@@ -6,6 +6,7 @@
 package follow
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -305,9 +306,9 @@ func (a *Auditor) change(kv *mvccpb.KeyValue, deleted bool) audit.StoreChange {
 // watchStore follows every revision from the one given. Only a compaction, or another store in the place of this one, makes
 // it skip some, and it says so.
 func (a *Auditor) watchStore(ctx context.Context, next int64) {
-	var cluster uint64 // the etcd cluster's id
+	var seen identity
 	for ctx.Err() == nil {
-		next = a.watchStoreOnce(ctx, next, &cluster)
+		next = a.watchStoreOnce(ctx, next, &seen)
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):
@@ -315,7 +316,21 @@ func (a *Auditor) watchStore(ctx context.Context, next int64) {
 	}
 }
 
-func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint64) int64 {
+// identity is that of the store which was seen last.
+type identity struct {
+	cluster uint64 // etcd's id
+	record  []byte // Basalt's key, nil before it was read
+}
+
+// changed takes note of Basalt's key, and reports whether it was another one. A store that was restored gets another one from whoever finds out
+// first. By then it may have more revisions again than before, so that nothing else shows it.
+func (s *identity) changed(record []byte) bool {
+	was := s.record
+	s.record = record
+	return was != nil && !bytes.Equal(was, record)
+}
+
+func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity) int64 {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	again := func(replaced bool) int64 {
@@ -325,7 +340,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint6
 		within, stop := context.WithTimeout(ctx, 10*time.Second)
 		defer stop()
 		if n, err := a.snapshot(within, 0, replaced); err == nil {
-			*cluster = 0
+			*seen = identity{}
 			return n
 		}
 		return next
@@ -345,10 +360,11 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint6
 			if err != nil {
 				continue
 			}
-			if *cluster == 0 {
-				*cluster = now.Header.ClusterId
+			if seen.cluster == 0 {
+				seen.cluster = now.Header.ClusterId
 			}
-			if now.Header.ClusterId != *cluster || now.Header.Revision < next-1 {
+			changed := len(now.Kvs) > 0 && now.Kvs[0].ModRevision < next && seen.changed(now.Kvs[0].Value) // the watch brings what is later
+			if changed || now.Header.ClusterId != seen.cluster || now.Header.Revision < next-1 {
 				a.opts.Log.Warn("the control store was replaced or restored, starting over", "expected", next-1, "found", now.Header.Revision)
 				return again(true)
 			}
@@ -375,6 +391,14 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, cluster *uint6
 				}
 				a.send(ctx, e)
 				next = e.Revision + 1
+				for _, c := range e.Changes {
+					if c.Key == "store" && c.Deleted {
+						seen.record = nil
+					} else if c.Key == "store" && seen.changed(c.Value) {
+						a.opts.Log.Warn("the control store has another identity, starting over", "revision", e.Revision)
+						return again(true)
+					}
+				}
 			}
 			if r.IsProgressNotify() {
 				select {

@@ -240,6 +240,12 @@ func TestAuditorGoesOn(t *testing.T) {
 	fresh = o.reserve("e", 100)
 	wait("what comes in the other store", fresh, 2, 1)
 
+	// Restored, and then written to so much that its revisions do not show it: whoever found out first has given it another identity.
+	wait("an identity", o.commit(map[string]proto.Message{"store": &wire.StoreIdentity{Id: "one"}}), 2, 1)
+	o.commit(map[string]proto.Message{"store": &wire.StoreIdentity{Id: "two"}})
+	fresh = o.reserve("e", 200)
+	wait("what comes with another identity", fresh, 3, 1)
+
 	got := map[string]float64{}
 	families, err := registry.Gather()
 	if err != nil {
@@ -255,7 +261,7 @@ func TestAuditorGoesOn(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"basalt_audit_violations_total quota": 1, "basalt_audit_violations_total leak": 0, "basalt_audit_revision": float64(fresh), "basalt_audit_gaps_total": 2,
+		"basalt_audit_violations_total quota": 1, "basalt_audit_violations_total leak": 0, "basalt_audit_revision": float64(fresh), "basalt_audit_gaps_total": 3,
 		"basalt_audit_gangs": 5,
 	} {
 		if value, is := got[name]; !is || value != want {
