@@ -11,7 +11,7 @@ import (
 // important first:
 //
 //	obstacle     its objects do not make a gang that may be placed: no reservation is requested
-//	neverFits    no node, or not all of them together, could take it (summary.go): likewise, once it is known that there is quota for it
+//	neverFits    no node, or not all of them together, could take it (never.go): it is put to sleep once it is known whether there is quota for it
 //	judge        its request is denied or not answered
 //	endRound     it is reserved and does not fit now (round.go)
 //

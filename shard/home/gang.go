@@ -266,7 +266,8 @@ func (c *Core) collect(g *gang) {
 		if c.limitRestarts(g) {
 			return
 		}
-		if why = c.neverFits(g); !why.None() {
+		why = c.neverFits(g)
+		if g.search.vain = !why.None(); g.search.vain {
 			why = c.inVain(g, why)
 		}
 	}

@@ -30,6 +30,7 @@ type search struct {
 	nodes    uint64
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
+	vain     bool          // no node would have taken it when it was complete
 	verdict  verdict       // of the coordinator on it, nevertheless
 	sleep    *sleep
 	inRuled  bool // in Core.ruledSleepers
@@ -77,7 +78,7 @@ func (c *Core) awaitPermit(g *gang) {
 	case g.charge.claimed():
 		c.wakeUp(g)
 		c.keepRooms(g)
-	default:
+	case g.search.vain:
 		if why := c.neverFits(g); !why.None() {
 			g.blocked, g.search.verdict = why, verdict{at: c.now}
 			c.retreat(g, giveUp)

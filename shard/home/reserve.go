@@ -64,7 +64,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
 	}
-	if !growth && !c.neverFits(g).None() {
+	if g.search.vain && !growth {
 		a.judged, a.vain = false, true
 	}
 	a.serial = c.serial(g)
