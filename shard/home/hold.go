@@ -80,7 +80,7 @@ func (c *Core) awaitPermit(g *gang) {
 		c.keepRooms(g)
 	case g.search.vain:
 		if why := c.neverFits(g); !why.None() {
-			g.blocked, g.search.verdict = why, verdict{at: c.now}
+			g.blocked, g.search.verdict = why, verdict{at: c.now, queue: g.queue}
 			c.retreat(g, giveUp)
 			return
 		}

@@ -18,6 +18,7 @@ const quotaKnown = 5 * time.Minute
 // verdict is what the coordinator said of a gang that no node would take.
 type verdict struct {
 	at     time.Time
+	queue  string
 	denied report.Reason // none: it was granted its reservation
 }
 
@@ -26,7 +27,7 @@ func (c *Core) inVain(g *gang, why report.Reason) report.Reason {
 	v := g.search.verdict
 	supply := v.denied.Is(v1alpha1.ReasonSupplyExceeded)
 	switch {
-	case v.at.IsZero():
+	case v.at.IsZero() || v.queue != g.queue:
 		return report.Reason{}
 	case !v.denied.None() && !supply:
 		at := v.at.Add(c.cfg.RetryRoom)

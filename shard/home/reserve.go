@@ -166,7 +166,7 @@ func (c *Core) await(g *gang) {
 		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
 			c.wakeAt(g, at)
 		} else if a.judged = c.knowsNodes(); !c.neverFits(g).None() {
-			g.search.verdict = verdict{c.now, report.Denied(a.denied)}
+			g.search.verdict = verdict{c.now, g.queue, report.Denied(a.denied)}
 			c.release(g)
 			return
 		}
