@@ -140,6 +140,17 @@ func (r Resources) Fits(o Resources) bool {
 	return !exceeds
 }
 
+// Often returns how many times r fits into o.
+func (r Resources) Often(o Resources) int64 {
+	n := int64(math.MaxInt64)
+	for _, a := range r {
+		if a.Value > 0 {
+			n = min(n, max(0, o.Value(a.Resource))/a.Value)
+		}
+	}
+	return n
+}
+
 // String prints the vector as people write it: "cpu=1500m memory=4Gi".
 func (r Resources) String() string {
 	var b strings.Builder

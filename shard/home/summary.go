@@ -65,7 +65,7 @@ func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
 	})
 	left := s.left
 	for _, p := range parts {
-		if n := min(int64(len(p.pods)), p.most, keep(often(p.class.Requests, left))); n > 0 {
+		if n := min(int64(len(p.pods)), p.most, keep(p.class.Requests.Often(left))); n > 0 {
 			pods = append(pods, p.pods[:n]...)
 			left = left.Sub(times(p.class.Requests, n))
 		}
@@ -106,17 +106,6 @@ func (c *Core) unskip(s *summary, refused int64) {
 	}
 }
 
-// often returns how many times requests fit into free capacity.
-func often(requests, free api.Resources) int64 {
-	n := int64(math.MaxInt64)
-	for _, a := range requests {
-		if a.Value > 0 {
-			n = min(n, max(0, free.Value(a.Resource))/a.Value)
-		}
-	}
-	return n
-}
-
 func times(r api.Resources, n int64) api.Resources {
 	out := r.Clone()
 	for i := range out {
@@ -148,7 +137,7 @@ func kindsOf(pods []*pod) (kinds []kind) {
 func fits(free api.Resources, kinds []kind) int64 {
 	var most int64
 	for _, k := range kinds[:min(len(kinds), 8)] {
-		most = max(most, often(k.class.Requests, free))
+		most = max(most, k.class.Requests.Often(free))
 	}
 	return most
 }

@@ -4,7 +4,6 @@ package upstream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -292,7 +291,7 @@ func (w *world) owned(t *testing.T, want int) {
 			}
 		}
 		if int(n) != want {
-			return errors.New(fmt.Sprint(n, " nodes are owned"))
+			return fmt.Errorf("%v nodes are owned", n)
 		}
 		return nil
 	})

@@ -127,14 +127,9 @@ func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
 
 // often returns how many pods of a class fit into some room of a node, as far as requests tell.
 func (c *Class) often(room api.Resources) int64 {
-	n := int64(math.MaxInt64)
+	n := c.Requests.Often(room)
 	if c.Apart {
-		n = 1
-	}
-	for _, a := range c.Requests {
-		if a.Value > 0 {
-			n = min(n, max(0, room.Value(a.Resource))/a.Value)
-		}
+		n = min(n, 1)
 	}
 	return n
 }
@@ -199,9 +194,10 @@ func (d *domain) divide(classes []Class, list []pack.Slice) []string {
 		}
 	}
 	names := api.SortedKeys(byPart)
-	free, sometime := make([][]int64, len(names)), make([][]int64, len(names))
+	free, sometime, left := make([][]int64, len(names)), make([][]int64, len(names)), make([][]int64, len(names))
 	for i, name := range names {
 		free[i], sometime[i] = rooms(classes, byPart[name])
+		left[i] = slices.Clone(sometime[i])
 	}
 	at, _ := pack.Into(free, list, true)
 	var rest []pack.Slice
@@ -211,14 +207,11 @@ func (d *domain) divide(classes []Class, list []pack.Slice) []string {
 			continue
 		}
 		for class, n := range list[s].Pods {
-			sometime[part][class] -= n
+			left[part][class] -= n
 		}
 	}
-	later, put := pack.Into(sometime, rest, true)
+	later, put := pack.Into(left, rest, true)
 	if put < len(rest) { // what is free now is not where the others would go
-		for i, name := range names {
-			_, sometime[i] = rooms(classes, byPart[name])
-		}
 		if at, put = pack.Into(sometime, list, true); put < len(list) {
 			if at, put = pack.Into(sometime, list, false); put < len(list) {
 				return nil
