@@ -129,7 +129,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if hopeless && !p.hopeless && !blind {
 		g := p.gang
 		a.later(hopelessKey(p), 2*a.cfg.Lag, func(since time.Time) {
-			if g == nil || !g.everHad {
+			if g == nil || !g.everHad && !a.isOlder(g) {
 				a.violate(Violation{Kind: Condition, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s is called Unschedulable since %s and its gang never had a reservation: an autoscaler buys nodes for it", name, since.Format(clock))})
 			}
 		})
@@ -137,6 +137,13 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 		delete(a.lasting, hopelessKey(p))
 	}
 	p.evicted, p.hopeless = evicted, hopeless
+}
+
+// isOlder reports whether a gang may have been there before the last snapshot of the control store: then it may have had a reservation and given it
+// back, unseen.
+func (a *Auditor) isOlder(g *gang) bool {
+	read := a.store.read
+	return !read.IsZero() && g.first.Before(read.Add(2*a.cfg.Lag))
 }
 
 // unjudgePod ends what is judged of a pod that is gone.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/wire"
@@ -83,6 +84,23 @@ func TestAuditorThatIsBlind(t *testing.T) {
 		{"what one revision shows is judged blind, too", audit.Quota, func(w *world) {
 			w.blind(time.Minute)
 			w.reserve("g", 9000)
+		}},
+		{"told to be Unschedulable after a gap, in which it may have had quota", "", func(w *world) {
+			w.pod("p", "1")
+			w.pass(10 * time.Second)
+			w.revision += 10
+			w.snapshot(false, nil)
+			w.pass(10 * time.Second)
+			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes"))
+			w.pass(10 * time.Second)
+		}},
+		{"told to be Unschedulable without quota, and made after the gap", audit.Condition, func(w *world) {
+			w.revision += 10
+			w.snapshot(false, nil)
+			w.pass(10 * time.Second)
+			w.pod("p", "1")
+			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes"))
+			w.pass(10 * time.Second)
 		}},
 		{"bound in a gap", "", func(w *world) {
 			w.pass(time.Second)

@@ -17,6 +17,7 @@ import (
 // store is the control store as of the newest revision.
 type store struct {
 	snapshot     bool             // the beginning was a snapshot: what was before is not known
+	read         time.Time        // when the last snapshot came, zero for none
 	leaders      map[string]int64 // election key -> CreateRevision; the smallest is the term
 	term         int64            // the newest that a write carried
 	sequence     uint64
@@ -143,6 +144,7 @@ func (a *Auditor) storeRevision(e StoreRevision) {
 	s := &a.store
 	if e.Snapshot {
 		a.forgetStore(e.Replaced)
+		s.read = a.now
 	}
 	s.snapshot = s.snapshot || e.Snapshot
 	touched := map[*queue]bool{}
