@@ -81,12 +81,11 @@ func (w *world) badClaims(t *testing.T) {
 		if c.edit != nil {
 			of = c.edit(name)
 		}
-		w.pod(name, of)
+		w.podThatSays(name, c.says, of)
 		// In a gang, the gang waits with it, and says which pod it is.
 		w.group("of-"+name, 2)
 		w.pod("of-"+name+"-fine", inGroup("of-"+name))
 		w.pod("of-"+name+"-bad", inGroup("of-"+name), uses("none-"+name))
-		w.says(name, c.says)
 		w.says("of-"+name+"-fine", "pod default/of-"+name+"-bad: spec.volumes[0].persistentVolumeClaim (claim none-"+name+"): the claim does not exist")
 		w.healthy("beside-" + name)
 		c.repair(name)
@@ -335,6 +334,23 @@ func (w *world) healthy(name string) {
 	}
 	w.bound(name+"-", 2)
 	w.t.Logf("%s was bound after %s", name, time.Since(before).Round(time.Millisecond))
+}
+
+// podThatSays makes a pod that waits, and says why. A shard may hear of the pod before it hears what is wrong with its claim, and place it by what was
+// so before, as any scheduler would; then the pod is made again.
+func (w *world) podThatSays(name, words string, edits ...edit) {
+	w.t.Helper()
+	w.pod(name, edits...)
+	var placed types.UID
+	localtest.Wait(w.t, patience, "pod "+name+" to wait", func(context.Context) error {
+		if p := w.seen.named(name); p != nil && p.UID != placed && p.Spec.NodeName != "" {
+			placed = p.UID
+			w.seen.forget(p) // its claim gets another volume
+			w.delete(name)
+			w.pod(name, edits...)
+		}
+		return w.waits(name, words)
+	})
 }
 
 // goneClaim waits until a claim is gone.

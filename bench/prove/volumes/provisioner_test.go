@@ -140,9 +140,11 @@ func (p *provisioner) serve(ctx context.Context, c *corev1.PersistentVolumeClaim
 	if v.Spec.StorageClassName == fewer {
 		v.Spec.CSI.Driver = few
 	}
-	if _, err := p.client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err == nil {
-		p.made.Add(1)
+	if _, err := p.client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil {
+		done()
+		return
 	}
+	p.made.Add(1)
 	// It stays busy: the claim has its volume.
 }
 

@@ -103,6 +103,14 @@ func (r *recount) pod(p *corev1.Pod, gone bool) {
 	}
 }
 
+// forget leaves a pod out of what is judged.
+func (r *recount) forget(p *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := gangOf(p)
+	r.gangs[of] = slices.DeleteFunc(r.gangs[of], func(uid types.UID) bool { return uid == p.UID })
+}
+
 func gangOf(p *corev1.Pod) string {
 	if name := p.Labels[api.LabelPodGroup]; name != "" {
 		return name

@@ -500,16 +500,19 @@ func (w *world) selected(claim string, want bool) {
 // says waits until a pod without a node says why.
 func (w *world) says(name, words string) {
 	w.t.Helper()
-	localtest.Wait(w.t, patience, "the condition of "+name, func(context.Context) error {
-		p := w.seen.named(name)
-		if p == nil {
-			return errors.New("not seen")
+	localtest.Wait(w.t, patience, "the condition of "+name, func(context.Context) error { return w.waits(name, words) })
+}
+
+// waits returns an error if a pod does not say why it waits.
+func (w *world) waits(name, words string) error {
+	p := w.seen.named(name)
+	if p == nil {
+		return errors.New("not seen")
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, words) {
+			return nil
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, words) {
-				return nil
-			}
-		}
-		return fmt.Errorf("it is on %q: %v", p.Spec.NodeName, p.Status.Conditions)
-	})
+	}
+	return fmt.Errorf("it is on %q: %v", p.Spec.NodeName, p.Status.Conditions)
 }
