@@ -87,7 +87,7 @@ func podsWaitForTheirKeys(t *testing.T, objects []*unstructured.Unstructured) {
 		mounted, secrets := map[string]bool{}, []string{}
 		c := pod.Containers[0]
 		for _, v := range pod.Volumes {
-			if v.ConfigMap != nil && v.ConfigMap.Name == "basalt-config" && (name == "basalt-shard" || name == "basalt-coordinator") {
+			if v.ConfigMap != nil && v.ConfigMap.Name == "basalt-config" && slices.Contains([]string{"basalt-shard", "basalt-coordinator", "basalt-audit"}, name) {
 				for _, file := range configFiles(t, objects) {
 					mounted["/etc/basalt/config/"+file] = slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 						return m.Name == v.Name && m.MountPath == "/etc/basalt/config" && m.SubPath == "" // of which nothing would hear of a change

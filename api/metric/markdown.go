@@ -8,7 +8,7 @@ import (
 const introduction = `<!-- Generated from api/metric by go test ./api/metric -rewrite. Do not edit. -->
 # Metrics
 
-Every process serves them at ` + "`:7602/metrics`" + `, with a bearer token. ` + "`deploy/monitoring`" + ` has a PodMonitor, alerts and Grafana dashboards
+Shards, coordinators and the auditor serve them at ` + "`:7602/metrics`" + `, with a bearer token. ` + "`deploy/monitoring`" + ` has a PodMonitor, alerts and Grafana dashboards
 for them; [operate.md](operate.md) says what to do about each alert. The metrics of the Go runtime (` + "`go_*`" + `) and of the process
 (` + "`process_*`" + `) are there, too.
 

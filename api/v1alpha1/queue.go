@@ -174,7 +174,7 @@ type Stamp struct {
 	Sequence int64 `json:"sequence"`
 }
 
-// QueueStatus is the state of a queue as observed by its home shard, which writes it at most once a second.
+// QueueStatus is the state of a queue as observed by its home shard, which writes it at most every two seconds.
 //
 // +kubebuilder:validation:XValidation:rule="self.epoch > oldSelf.epoch || (self.epoch == oldSelf.epoch && self.writer == oldSelf.writer && self.sequence > oldSelf.sequence) || self == oldSelf",message="a status is replaced only by one of a larger epoch, or of the same epoch and writer and a larger sequence",reason=FieldValueForbidden
 type QueueStatus struct {
@@ -201,7 +201,7 @@ type QueueStatus struct {
 	// +optional
 	Wanted corev1.ResourceList `json:"wanted,omitempty"`
 	// What the queue would have if all that it and its siblings want were divided anew: what it deserves, and its part of the rest by
-	// weight, but no more than it wants. Only resources of which the parent can give just so much. It may be some seconds old.
+	// weight, but no more than it wants. Only resources of which the parent can give just so much. It may be up to a minute old.
 	// +optional
 	FairShare corev1.ResourceList `json:"fairShare,omitempty"`
 	// What the queue has above what it deserves, in thousandths of what its parent may have, of the resource of which that is most,

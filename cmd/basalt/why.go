@@ -86,7 +86,7 @@ is a field of the Queue's spec (capability.RESOURCE, guarantee.RESOURCE, deserve
 preemptionPolicy, reclaimMinRuntime, preemptMinRuntime or preemptionDelay), and an empty VALUE unsets it. You need the right to get each Queue.
 
 --gang says how a gang would stand that does not exist, of your namespace (-n): its queue, what each of its pods requests, and if need be pods=1,
-minCount=PODS, priority=0 (or the name of a PriorityClass) and preemptionPolicy=Never. You need the right to create PodGroups there.
+minCount=PODS, priority=0 (or the name of a PriorityClass), preemptible=false and preemptionPolicy=Never. You need the right to create PodGroups there.
 
 Who would be evicted is what quota says. Which nodes have room for the pods is only found out when a gang really waits.`,
 		Example: `  basalt why research/train

@@ -19,6 +19,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/config"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
 )
@@ -45,8 +46,7 @@ is printed once, with the revisions that prove it; a summary follows at the end 
 
 Exit code: 0 if there were no violations, 2 if there were, 1 if it could not check, or not all the time (the reason is printed).
 
-It needs the right to get, list and watch nodes, pods, queues and podgroups (deploy/rbac.yaml has the ClusterRole basalt-audit), and
-to read the control store.`,
+It needs the rights of the ClusterRole basalt-audit (deploy/rbac.yaml), and to read the control store.`,
 		Example: `  basalt audit --etcd=https://basalt-etcd:2379 --etcd-ca=ca.crt --etcd-cert=tls.crt --etcd-key=tls.key
   basalt audit --insecure-plain-text --etcd=http://127.0.0.1:2379 --kubeconfig=admin.conf --for=10m --json   # in CI`,
 		Args: cobra.NoArgs,
@@ -64,12 +64,16 @@ to read the control store.`,
 	f.BoolVar(&c.json, "json", false, "print one JSON object per line: each violation, then a summary")
 	f.DurationVar(&c.judge.Grace, "grace", 30*time.Second, "how long a gang may be partly bound, a reservation may have no pods, and a bound pod may have no reservation")
 	f.DurationVar(&c.judge.Unresolved, "unresolved", time.Minute, "how long an intent may remain unresolved")
+	f.StringVar(&c.configFile, "config", "", "the configuration file that shards and coordinators are given; schedulerNames, volcano and ignoredResources count here")
 	f.StringSliceVar(&c.judge.Schedulers, "scheduler-names", []string{api.SchedulerName}, "names in spec.schedulerName of the pods that Basalt places, as given to the shards")
 	f.StringVar(&c.volcano, "volcano", "off", "off, observe or write, as given to the shards")
 	f.StringSliceVar(&c.ignored, "ignored-resources", nil, "resources that placement ignores, as given to the shards")
 	f.StringVar(&c.metrics, "metrics", "", "address for /metrics, /livez, /readyz and /debug/pprof; empty: none")
 	f.StringVar(&c.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that /metrics and /debug/pprof require; if empty, they are served only on a loopback address")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := c.configure(f.Changed); err != nil {
+			return err
+		}
 		return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
@@ -83,6 +87,28 @@ type command struct {
 	judge                                   audit.Config
 	ignored                                 []string
 	metrics, metricsTokenFile, volcano      string
+	configFile                              string
+}
+
+// configure takes from the configuration file what no flag says.
+func (c *command) configure(given func(flag string) bool) error {
+	if c.configFile == "" {
+		return nil
+	}
+	file, err := config.Read(c.configFile)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	if !given("scheduler-names") {
+		c.judge.Schedulers = file.SchedulerNames
+	}
+	if !given("volcano") {
+		c.volcano = string(file.Volcano)
+	}
+	if !given("ignored-resources") {
+		c.ignored = file.IgnoredResources
+	}
+	return nil
 }
 
 func (c *command) run(ctx context.Context, out, errOut io.Writer) error {

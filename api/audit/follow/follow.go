@@ -343,6 +343,9 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 			*seen = identity{}
 			return n
 		}
+		if replaced {
+			seen.record = []byte{} // of no store: it is found to be another one again
+		}
 		return next
 	}
 	watch := a.opts.Etcd.Watch(ctx, a.opts.Prefix, clientv3.WithPrefix(), clientv3.WithRev(next))

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -36,7 +37,8 @@ const RunSeconds = "bench.basalt.dev/run-seconds"
 type Options struct {
 	// Client makes the writes and the watch.
 	Client kubernetes.Interface
-	// JobRun is how long the pods of Jobs run that do not say it themselves; 0 means until they are deleted.
+	// JobRun is how long the pods of Jobs run that do not say it themselves, by RunSeconds or a command such as `sleep 600`; 0 means until they are
+	// deleted.
 	JobRun time.Duration
 	// SkipRunning leaves out the phase Running: a pod goes from Pending to Succeeded when its time is over, which saves the
 	// API server one of the two writes.
@@ -319,9 +321,25 @@ func (s *standIn) runTime(p *corev1.Pod) (time.Duration, bool) {
 		return time.Duration(seconds * float64(time.Second)), true
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil && owner.Kind == "Job" && s.JobRun > 0 {
+		if sleeps, ok := sleepTime(p); ok {
+			return sleeps, true
+		}
 		return s.JobRun, true
 	}
 	return 0, false
+}
+
+// sleepTime is how long a pod runs whose one container sleeps for some seconds.
+func sleepTime(p *corev1.Pod) (time.Duration, bool) {
+	if len(p.Spec.Containers) != 1 {
+		return 0, false
+	}
+	command := append(slices.Clone(p.Spec.Containers[0].Command), p.Spec.Containers[0].Args...)
+	if len(command) != 2 || command[0] != "sleep" {
+		return 0, false
+	}
+	seconds, err := strconv.ParseUint(command[1], 10, 31)
+	return time.Duration(seconds) * time.Second, err == nil
 }
 
 type step int

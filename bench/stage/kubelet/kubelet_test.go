@@ -126,6 +126,37 @@ func TestPodsLiveOverACutWatch(t *testing.T) {
 	wantPhase("long", corev1.PodRunning)
 }
 
+// A pod of a Job runs for as long as it says, or its command sleeps, or all of them do.
+func TestRunTime(t *testing.T) {
+	s := &standIn{}
+	s.JobRun = 5 * time.Second
+	job, other := metav1.OwnerReference{Kind: "Job", Controller: new(true)}, metav1.OwnerReference{Kind: "ReplicaSet", Controller: new(true)}
+	for i, c := range []struct {
+		owner         metav1.OwnerReference
+		says          string
+		command, args []string
+		want          time.Duration
+		ends          bool
+	}{
+		{owner: job, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep", "600"}, want: 10 * time.Minute, ends: true},
+		{owner: job, command: []string{"sleep"}, args: []string{"60"}, want: time.Minute, ends: true},
+		{owner: job, says: "2", command: []string{"sleep", "600"}, want: 2 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep", "infinity"}, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep", "99999999999"}, want: 5 * time.Second, ends: true},
+		{owner: other, command: []string{"sleep", "600"}},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{c.owner}}}
+		if c.says != "" {
+			p.Annotations = map[string]string{RunSeconds: c.says}
+		}
+		p.Spec.Containers = []corev1.Container{{Command: c.command, Args: c.args}}
+		if got, ends := s.runTime(p); got != c.want || ends != c.ends {
+			t.Errorf("%d: it runs for %v (%v), want %v (%v)", i, got, ends, c.want, c.ends)
+		}
+	}
+}
+
 // With Room, pods are admitted as long as their node has room, and a resize is answered once.
 func TestAdmit(t *testing.T) {
 	s := &standIn{admitted: map[string]map[types.UID]corev1.ResourceList{}, resized: map[types.UID]bool{}}

@@ -155,11 +155,11 @@ func describe(out io.Writer, root string, s state) {
   kubectl apply --server-side -f %s   # a queue and a gang
   kubectl get queues,podgroups,pods
   %s why default/NAME                # of a PodGroup or a pod
-  %s status --etcd %s
+  %s status
 
 Control store: %s   Logs: %s
 `, s.Kubeconfig, s.Visibility, filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
-		strings.Join(s.ControlStore, ","), strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
+		strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
 	if !s.Ready {
 		fmt.Fprintln(out, "It is not ready yet.")
 	}
