@@ -18,6 +18,7 @@ type demandClass struct {
 	delta     api.Resources
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
 	fixed     bool   // they say that they may not be evicted
+	vain      bool   // no node would take them
 
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
@@ -45,6 +46,9 @@ func (a *demandClass) key() []byte {
 	if a.fixed {
 		b = append(b, 1) // no name begins so
 	}
+	if a.vain {
+		b = append(b, 2)
+	}
 	for _, d := range a.delta {
 		b = append(append(b, d.Resource...), 0)
 		b = binary.BigEndian.AppendUint64(b, uint64(d.Value))
@@ -59,7 +63,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept, vain: r.vain}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}

@@ -23,6 +23,20 @@ type denialText struct {
 
 // judge says what keeps a request from being granted now, nil for nothing. path is what path said of its queue.
 func (c *Core) judge(r *request, path *shortfall) *shortfall {
+	l := c.short(r, path)
+	if !r.vain {
+		return l
+	}
+	vain := shortfall{reason: wire.DenyReason_DENY_SUPPLY, queue: c.tree.root}
+	if l != nil && l.reason != wire.DenyReason_DENY_SUPPLY {
+		vain = *l
+	}
+	vain.vain = true
+	return &vain
+}
+
+// short says the same of a request that some node would take.
+func (c *Core) short(r *request, path *shortfall) *shortfall {
 	if r.barred != nil {
 		return r.barred
 	}
@@ -109,9 +123,9 @@ func (q *queue) closedReason() string {
 func (l *shortfall) waits() bool {
 	switch l.reason {
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER, wire.DenyReason_DENY_PROMISED:
-		return true
+		return !l.vain
 	case wire.DenyReason_DENY_SUPPLY:
-		return l.requested <= l.capability
+		return !l.vain && l.requested <= l.capability
 	}
 	return false
 }
@@ -226,6 +240,9 @@ func (l *shortfall) message(r *request, w denialText) string {
 	case wire.DenyReason_DENY_CLAIMING:
 		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
 	case wire.DenyReason_DENY_SUPPLY:
+		if l.vain { // its home knows more
+			return "the nodes lack room for it"
+		}
 		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_UNPREEMPTIBLE:
 		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs with preemptible: false: %s %s short (%s)", q, amount(l.short), l.resource, asks)

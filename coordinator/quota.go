@@ -490,6 +490,7 @@ type shortfall struct {
 	kept                           int64    // for guarantees of others, or for older
 	older                          *request // for whom the quota is kept
 	afterOthers                    bool     // and there is room until those have started that wait for nodes
+	vain                           bool     // of a request that no node would take
 }
 
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole

@@ -97,6 +97,7 @@ type asked struct {
 	least     uint32
 	shrink    *wire.Shrink // not answered
 	serial    uint64
+	vain      bool // no node would take it, as it says
 	keeps     bool // may not be evicted
 	bare      bool // likewise, and does not say so
 	mandate   *wire.Mandate
@@ -361,6 +362,9 @@ func (w *world) deliver(o Send) {
 	case *wire.Envelope_Granted:
 		w.grants++
 		if g := w.gangs[m.Granted.GangUid]; g != nil {
+			if g.vain && m.Granted.GetSerial() == g.serial && !g.reserved && !w.bound[m.Granted.GangUid] {
+				w.store.problem("%s is granted, which no node would take", m.Granted.GangUid)
+			}
 			g.reserved, g.order = true, m.Granted.Rank.Order
 			r := w.store.reservations["reservations/"+g.queue+"/"+m.Granted.GangUid]
 			if r != nil && w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid] != m.Granted.ReservationRevision {
@@ -369,6 +373,9 @@ func (w *world) deliver(o Send) {
 		}
 	case *wire.Envelope_Mandate:
 		if g := w.gangs[m.Mandate.GangUid]; g != nil {
+			if g.vain && m.Mandate.GetSerial() == g.serial && !g.reserved {
+				w.store.problem("others would be evicted for %s, which no node would take", m.Mandate.GangUid)
+			}
 			g.mandate = m.Mandate
 			w.mandates++
 		}
@@ -469,6 +476,9 @@ func (w *world) nobodyForgotten() {
 		if l == nil {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.denial)
 		}
+		if r.vain && (r.candidate || slices.Contains(c.barring, r.gang) || r.demandClass != nil && r.demandClass.counted) {
+			w.store.problem("something is kept in %s for %s, which no node would take", r.queue.path, r.gang.key.uid)
+		}
 		w.guaranteed(r, l)
 		if l != nil && l.reason == wire.DenyReason_DENY_SUPPLY {
 			w.supplies++
@@ -523,9 +533,9 @@ func (w *world) nextSerial() uint64 {
 }
 
 func (w *world) reserve(uid string, g *asked, bound api.Resources) {
-	g.serial = w.nextSerial()
+	g.serial, g.vain = w.nextSerial(), w.rng.Intn(20) == 0
 	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
-		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps && !g.bare, Kept: g.keeps, Claims: bound == nil, Least: g.least}
+		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps && !g.bare, Kept: g.keeps, Claims: bound == nil, Least: g.least, Vain: g.vain}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}

@@ -327,7 +327,7 @@ func (c *Core) changes(g *gang, m *wire.Reserve) *claim {
 		return nil
 	}
 	demand, err := wire.ToResources(m.GetDemand())
-	if err != nil || g.res.attempt == m.GetAttempt() && demand.Sub(g.res.demand).Equal(g.res.claim.promised) {
+	if err != nil || !m.GetVain() && g.res.attempt == m.GetAttempt() && demand.Sub(g.res.demand).Equal(g.res.claim.promised) {
 		return nil
 	}
 	return g.res.claim
@@ -426,15 +426,15 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		return
 	}
 	namespace := g.ref.GetNamespace()
-	if g.req != nil && g.req.namespace != namespace {
-		c.withdraw(g.req)
+	if g.req != nil && (g.req.namespace != namespace || g.req.vain != m.GetVain()) {
+		c.withdraw(g.req) // with what is kept for it
 	}
 	q := c.tree.at(g.key.queue)
 	r := g.req
 	if r != nil {
 		c.unlist(r)
 	} else {
-		r = &request{gang: g, queue: q, namespace: namespace, arrived: now, slot: -1}
+		r = &request{gang: g, queue: q, namespace: namespace, vain: m.GetVain(), arrived: now, slot: -1}
 		c.enqueue(r)
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()

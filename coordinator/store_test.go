@@ -432,7 +432,7 @@ func (s *store) lines(c *Core) {
 				s.problem("queue %s: who asks for %v is in a wrong line", q.path, a.delta)
 			case !a.due && a.denied.queue == nil, a.unmeasured && sh != nil:
 				s.problem("queue %s: who asks for %v is forgotten", q.path, a.delta)
-			case !a.due && sh == nil && !a.unmeasured && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS:
+			case !a.due && sh == nil && !a.unmeasured && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS && !a.vain:
 				s.problem("queue %s: nothing wakes who asks for %v", q.path, a.delta)
 			case sh == nil:
 			case sh.queue != a.denied.queue || sh.resource != a.denied.resource || a.lacks != a.delta.Value(sh.resource):

@@ -30,6 +30,7 @@ type request struct {
 	preemptible bool
 	kept        bool // it says that it may not be evicted
 	claims      bool // others may be evicted for it
+	vain        bool // no node would take it
 	least       int
 	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 

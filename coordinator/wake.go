@@ -71,6 +71,9 @@ func (s *shortage) suffices() bool { return len(s.woken) > 0 && s.woken[0].lacks
 
 // measure returns the shortage for which a demand class was denied, and how much it needs, nil where it may be granted before so much is free.
 func (l *shortfall) measure(a *demandClass) (*shortage, int64) {
+	if a.vain { // it is granted nothing: sweep keeps its words true
+		return nil, 0
+	}
 	of := ofCapability
 	switch l.reason {
 	case wire.DenyReason_DENY_SUPPLY:
@@ -111,7 +114,7 @@ func (q *queue) shortage(resource string, of lacked) *shortage {
 // sleep has a demand class that was denied wait for what it lacks.
 func (c *Core) sleep(a *demandClass) {
 	s, needs := a.denied.measure(a)
-	if unmeasured := s == nil && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS; unmeasured != a.unmeasured {
+	if unmeasured := s == nil && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS && !a.vain; unmeasured != a.unmeasured {
 		a.unmeasured = unmeasured
 		count(&a.denied.queue.unmeasured, a.queue, unmeasured)
 	}

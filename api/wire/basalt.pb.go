@@ -2758,6 +2758,7 @@ type Reserve struct {
 	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`           // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
 	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`             // for the record
 	Kept          bool                   `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`               // likewise
+	Vain          bool                   `protobuf:"varint,19,opt,name=vain,proto3" json:"vain,omitempty"`               // no node would take one of its pods now, not even an empty one: nothing is granted or kept for it, see PROTOCOL.md
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2914,6 +2915,13 @@ func (x *Reserve) GetLeast() uint32 {
 func (x *Reserve) GetKept() bool {
 	if x != nil {
 		return x.Kept
+	}
+	return false
+}
+
+func (x *Reserve) GetVain() bool {
+	if x != nil {
+		return x.Vain
 	}
 	return false
 }
@@ -8996,7 +9004,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xbe\x04\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\"\xd2\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9017,7 +9025,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\vpreemptible\x18\x0f \x01(\bR\vpreemptible\x12\x16\n" +
 	"\x06claims\x18\x10 \x01(\bR\x06claims\x12\x14\n" +
 	"\x05least\x18\x11 \x01(\rR\x05least\x12\x12\n" +
-	"\x04kept\x18\x12 \x01(\bR\x04kept\"\x91\x01\n" +
+	"\x04kept\x18\x12 \x01(\bR\x04kept\x12\x12\n" +
+	"\x04vain\x18\x13 \x01(\bR\x04vain\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

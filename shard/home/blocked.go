@@ -11,8 +11,7 @@ import (
 // important first:
 //
 //	obstacle     its objects do not make a gang that may be placed: no reservation is requested
-//	neverFits    no node, or not all of them together, could take it (never.go): it is put to sleep once it is known whether there is quota for it
-//	judge        its request is denied or not answered
+//	judge        its request is denied or not answered. Perhaps no node, nor all of them together, could take it (never.go)
 //	endRound     it is reserved and does not fit now (round.go)
 //
 // gang.blocked holds the reason, and is kept until another one or none holds: that a gang did not fit stays the reason while it
@@ -84,6 +83,8 @@ func (c *Core) judge(g *gang) {
 		return
 	}
 	switch {
+	case a.denied != nil && !a.vain.None() && !g.charge.claimed():
+		c.blockedInVain(g, a)
 	case a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY && !g.charge.claimed():
 		c.blockedForSupply(g, a)
 	case a.denied != nil:

@@ -618,5 +618,5 @@ func amounts(in []*wire.Amount) api.Resources {
 
 // claimsOf reports whether a Reserve says that others may be evicted for the gang.
 func (a *reserveCall) claimsOf(g *gang) bool {
-	return len(a.pods) > 0 && !a.growth && g.mayClaim()
+	return len(a.pods) > 0 && !a.growth && a.vain.None() && g.mayClaim()
 }

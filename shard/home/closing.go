@@ -227,7 +227,9 @@ func (c *Core) resume(g *gang, why cause) {
 	case g.placed > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case why == giveUp:
-		c.sleep(g, g.blocked.Is(v1alpha1.ReasonNoNodeFits))
+		if g.search.unfit == nil || g.tally.chargeable > 0 { // else it asks, in vain
+			c.sleep(g, g.search.unfit != nil)
+		}
 		c.become(g, collecting)
 		if g.tally.chargeable == 0 {
 			c.release(g)

@@ -68,7 +68,7 @@ type shortage struct {
 
 // reason says it, with the words of the node shards.
 func (s *shortage) reason(words string) report.Reason {
-	if s.denied != nil {
+	if s.denied != nil && !s.never {
 		r := report.Denied(s.denied)
 		if words != "" {
 			r.Message += "; " + words
@@ -78,7 +78,10 @@ func (s *shortage) reason(words string) report.Reason {
 	if s.pod.Note != "" {
 		words = cmp.Or(words, "no shard has enough free capacity") + "; " + s.pod.Note
 	}
-	if s.never {
+	switch {
+	case s.never && s.denied != nil:
+		return report.InVain(report.FitsNoNode(s.pod, words), s.denied)
+	case s.never:
 		return report.FitsNoNode(s.pod, words)
 	}
 	return report.Unschedulable(s.missing, s.of, words)

@@ -266,9 +266,14 @@ func (c *Core) collect(g *gang) {
 		if c.limitRestarts(g) {
 			return
 		}
-		why = c.neverFits(g)
-		if g.search.vain = !why.None(); g.search.vain {
-			why = c.inVain(g, why)
+		g.search.vain = c.noNode(g)
+		switch {
+		case g.search.vain.None():
+		case t.chargeable > 0: // what is bound is charged all the same
+			why = g.search.vain
+		case g.charge.reserved || g.charge.claimed():
+			c.release(g)
+			return
 		}
 	}
 	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
@@ -304,7 +309,7 @@ func (c *Core) collect(g *gang) {
 			return
 		}
 	}
-	if c.comesEarly(g) {
+	if g.search.vain.None() && c.comesEarly(g) {
 		return
 	}
 	c.requestQuota(g, c.choose(g), false)

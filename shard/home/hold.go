@@ -30,8 +30,8 @@ type search struct {
 	nodes    uint64
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
-	vain     bool          // no node would have taken it when it was complete
-	verdict  verdict       // of the coordinator on it, nevertheless
+	vain     report.Reason // why no node would take it, as of its last request; nothing if one might
+	unfit    *shortage     // of a search which found that out, nil for none
 	sleep    *sleep
 	inRuled  bool // in Core.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
@@ -54,6 +54,7 @@ type search struct {
 
 func (s *search) rest() {
 	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, 0, 0
+	s.vain, s.unfit = report.Reason{}, nil
 }
 
 // valid reports whether what is reserved is still what is to be placed.
@@ -78,12 +79,6 @@ func (c *Core) awaitPermit(g *gang) {
 	case g.charge.claimed():
 		c.wakeUp(g)
 		c.keepRooms(g)
-	case g.search.vain:
-		if why := c.neverFits(g); !why.None() {
-			g.blocked, g.search.verdict = why, verdict{at: c.now, queue: g.queue}
-			c.retreat(g, giveUp)
-			return
-		}
 	}
 	if c.asleep(g) || !c.barred(g) && !c.takeSlot(g) {
 		return

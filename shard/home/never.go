@@ -1,52 +1,75 @@
 package home
 
 import (
-	"time"
-
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Gangs that no node would take. Whether there is quota for one decides whether its pods say Unschedulable, and so whether autoscalers buy nodes for
-// it. So it asks for its reservation all the same. But it does not stay in the line, where quota would be kept for it: whatever the coordinator says, it
-// gives its reservation or its request back at once, and takes that for the answer for a while.
+// Gangs that no node would take, not even an empty one: summaries say so, or a search has found out. Whether there is quota for one decides whether
+// its pods say Unschedulable, and so whether autoscalers buy nodes for it. So it asks for its reservation all the same, and says that it is in vain
+// (Reserve.vain). The coordinator grants nothing and keeps nothing for it, and denies it with DENY_SUPPLY if quota would admit it beside all else that
+// waits for nodes. It asks in earnest when nodes come or change.
 
-// quotaKnown is for how long a gang that no node would take, and for which there was quota, is taken to have it. Then it asks again when nodes change.
-const quotaKnown = 5 * time.Minute
-
-// verdict is what the coordinator said of a gang that no node would take.
-type verdict struct {
-	at     time.Time
-	queue  string
-	denied report.Reason // none: it was granted its reservation
+// noNode returns why no node would take a gang, nothing if one might.
+func (c *Core) noNode(g *gang) report.Reason {
+	if s := g.search.unfit; s != nil {
+		if p := g.members[s.pod.UID]; p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key {
+			return s.reason(c.whyNoRoom(g, s.class))
+		}
+		g.search.unfit = nil
+	}
+	return c.neverFits(g)
 }
 
-// inVain returns why a gang waits that no node would take, which why says, and puts it to sleep; nothing if it is to ask for quota.
-func (c *Core) inVain(g *gang, why report.Reason) report.Reason {
-	v := g.search.verdict
-	supply := v.denied.Is(v1alpha1.ReasonSupplyExceeded)
+// asksAnew asks for the reservation of a gang once more if it is known now that no node would take it, or that one might, and reports whether it does.
+func (c *Core) asksAnew(g *gang, a *reserveCall) bool {
+	s := &g.search
 	switch {
-	case v.at.IsZero() || v.queue != g.queue:
-		return report.Reason{}
-	case !v.denied.None() && !supply:
-		at := v.at.Add(c.cfg.RetryRoom)
-		if !c.now.Before(at) {
-			return report.Reason{}
+	case a.denied == nil || !c.knowsNodes() || g.claim != nil || g.charge.claimed():
+		return false
+	case !a.judged: // nodes were not known when it asked
+		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
+			c.wakeAt(g, at)
+			return false
 		}
-		c.pauseUntil(g, at)
-		c.wakeAt(g, at)
-		v.denied.Message += "; " + why.Message
-		return v.denied
-	case !c.now.Before(v.at.Add(quotaKnown)):
-		return report.Reason{}
+		a.judged = true
+	case a.vain.None():
+		return false
+	case s.sleep == nil:
+		c.sleepInVain(g, a)
+		return false
+	case c.asleep(g):
+		return false
+	case a.nodes != c.nodes: // what a search found may not hold any more
+		s.unfit = nil
 	}
-	g.search.room, g.search.nodes = c.room, c.nodes
+	s.vain, a.nodes = c.noNode(g), c.nodes
+	if s.vain.None() != a.vain.None() {
+		c.requestQuota(g, c.choose(g), false)
+		return true
+	}
+	if a.vain = s.vain; !a.vain.None() {
+		c.sleepInVain(g, a)
+	}
+	return false
+}
+
+// sleepInVain puts a gang to sleep until nodes are others than those that its request is about.
+func (c *Core) sleepInVain(g *gang, a *reserveCall) {
+	g.search.room, g.search.nodes = c.room, a.nodes
 	c.sleep(g, true)
-	if supply {
-		return report.NodesLack(why)
+}
+
+// blockedInVain has a gang blocked that no node would take.
+func (c *Core) blockedInVain(g *gang, a *reserveCall) {
+	if s := g.search.unfit; s != nil {
+		said := *s
+		said.denied = a.denied
+		c.blockedShort(g, &said)
+		return
 	}
-	return why
+	g.search.short = nil
+	g.blocked = report.InVain(a.vain, a.denied)
 }
 
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns

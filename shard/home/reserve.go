@@ -27,12 +27,13 @@ type reserveCall struct {
 	started       bool
 	least         int
 	denied        *wire.Denied
-	listed        bool // the coordinator of this term has it in its list
-	doubted       bool // it was retransmitted because the coordinator names a reservation of the gang
-	fewer         bool // it was denied, and something smaller takes its place, or nothing
-	judged        bool // when it was made, or since, it was known whether the gang can ever fit
-	vain          bool // when it was made, it could not
-	local         bool // it is denied without the coordinator: it would be too large for it
+	listed        bool          // the coordinator of this term has it in its list
+	doubted       bool          // it was retransmitted because the coordinator names a reservation of the gang
+	fewer         bool          // it was denied, and something smaller takes its place, or nothing
+	judged        bool          // when it was made, or since, it was known whether the gang can ever fit
+	vain          report.Reason // why it cannot, nothing if it might
+	nodes         uint64        // Core.nodes when that was found out
+	local         bool          // it is denied without the coordinator: it would be too large for it
 }
 
 // covers reports whether the reservation would name all of these pods, if the request were granted.
@@ -64,8 +65,10 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
 	}
-	if g.search.vain && !growth {
-		a.judged, a.vain = false, true
+	if !growth && len(pods) > 0 {
+		if a.vain, a.nodes = g.search.vain, c.nodes; g.search.unfit != nil {
+			a.nodes = g.search.nodes
+		}
 	}
 	a.serial = c.serial(g)
 	if g.charge.attempt == 0 {
@@ -109,7 +112,7 @@ func (c *Core) sendReserve(g *gang) {
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
-		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least),
+		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 	}}})
 }
 
@@ -162,14 +165,8 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if !a.judged && a.denied != nil && (a.vain || a.denied.GetReason() == wire.DenyReason_DENY_SUPPLY) && g.tally.chargeable == 0 && g.claim == nil && !g.charge.claimed() {
-		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
-			c.wakeAt(g, at)
-		} else if a.judged = c.knowsNodes(); !c.neverFits(g).None() {
-			g.search.verdict = verdict{c.now, g.queue, report.Denied(a.denied)}
-			c.release(g)
-			return
-		}
+	if g.tally.chargeable == 0 && c.asksAnew(g, a) {
+		return
 	}
 	if !c.stillWanted(g, a) {
 		pods := c.choose(g)
@@ -180,6 +177,7 @@ func (c *Core) await(g *gang) {
 				return
 			}
 			if !c.renounce(g) {
+				g.search.vain = c.noNode(g)
 				c.requestQuota(g, pods, false)
 			}
 			return
@@ -197,7 +195,7 @@ func (c *Core) await(g *gang) {
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
 func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
-	if a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.Roles) > 0 || len(g.group.Floor) > 0) {
+	if !a.vain.None() || a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.Roles) > 0 || len(g.group.Floor) > 0) {
 		return false
 	}
 	for _, p := range a.pods {

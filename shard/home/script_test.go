@@ -876,6 +876,9 @@ func printMessage(e *wire.Envelope) string {
 		if m.Claims {
 			out += " claims"
 		}
+		if m.GetVain() {
+			out += " in vain"
+		}
 		if m.Least > 0 {
 			out += fmt.Sprintf(" least %d", m.Least)
 		}

@@ -173,9 +173,14 @@ func GangTooLarge(pods int, resource string, want, total int64) Reason {
 		pods, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, total))}
 }
 
-// NodesLack says of a reason from nodes that the gang would be admitted, but for them.
-func NodesLack(r Reason) Reason {
-	r.Message = "the nodes lack room for it: " + r.Message
+// InVain says of a gang that no node would take whether it waits for nodes or for quota, as it was denied.
+func InVain(why Reason, d *wire.Denied) Reason {
+	if d.GetReason() == wire.DenyReason_DENY_SUPPLY {
+		why.Message = "the nodes lack room for it: " + why.Message
+		return why
+	}
+	r := Denied(d)
+	r.Message += "; " + why.Message
 	return r
 }
 
