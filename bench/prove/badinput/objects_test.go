@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,7 @@ func (w *world) objects(t *testing.T) {
 				"fewer pods than minCount":                 w.fewPods,
 				"pods that name different queues":          w.mismatch,
 				"a pod larger than any node":               w.largePod,
+				"pods for nodes that do not exist yet":     w.scaledToZero,
 				"a gang larger than its queue":             w.largeGang,
 				"a group of another namespace":             w.otherNamespace,
 				"a queue deleted while it holds something": w.deletedQueue,
@@ -401,6 +403,45 @@ func (w *world) largePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.bound(t, ns, "p")
+}
+
+// scaledToZero has pods wait for nodes that do not exist yet. No more of them say so than quota admits together: an autoscaler buys a node for each. What
+// fits beside them is not kept waiting.
+func (w *world) scaledToZero(t *testing.T) {
+	ns := w.namespace(t)
+	w.queue(t, "scaled", v1alpha1.QueueSpec{Capability: list("cpu", "2")})
+	pool := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"example.com/pool": "empty"} }
+	for i := range 4 {
+		w.pod(t, ns, fmt.Sprint("scaled-", i), label(api.LabelQueue, "scaled"), asks("cpu", "1"), pool)
+	}
+	say := func(want map[string]int) {
+		t.Helper()
+		wait(t, fmt.Sprintf("pods to say %v", want), func(ctx context.Context) error {
+			list, err := w.kube.Core.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			says, words := map[string]int{}, ""
+			for _, p := range list.Items {
+				for _, c := range p.Status.Conditions {
+					if c.Type == corev1.PodScheduled {
+						says[c.Reason]++
+						words += "\n" + p.Name + ": " + c.Message
+					}
+				}
+			}
+			if !maps.Equal(says, want) {
+				return fmt.Errorf("they say %v%s", says, words)
+			}
+			return nil
+		})
+	}
+	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1alpha1.ReasonQuotaExceeded: 2})
+	w.pod(t, ns, "plain", label(api.LabelQueue, "scaled"), asks("cpu", "2"))
+	w.bound(t, ns, "plain")
+	say(map[string]int{"": 1, v1alpha1.ReasonQuotaExceeded: 4})
+	w.deletePods(t, ns, "plain")
+	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1alpha1.ReasonQuotaExceeded: 2})
 }
 
 func (w *world) largeGang(t *testing.T) {
