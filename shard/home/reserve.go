@@ -333,7 +333,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	if g == nil || g.state != releasing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge = charge{rank: g.charge.rank, giveUps: g.charge.giveUps}
+	g.charge, g.rooms = charge{rank: g.charge.rank, giveUps: g.charge.giveUps}, rooms{}
 	for _, p := range g.members {
 		p.charged = false
 	}

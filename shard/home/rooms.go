@@ -183,7 +183,7 @@ func (c *Core) keepRooms(g *gang) bool {
 		}
 	}
 	if all && g.state == holding {
-		g.rooms = rooms{}
+		g.rooms = rooms{slices: g.rooms.slices} // if a Commit is refused, the rooms are requested in the same domains
 		if g.blocked.Is(v1alpha1.ReasonWaiting) {
 			g.blocked = report.Reason{}
 		}
