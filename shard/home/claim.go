@@ -33,7 +33,7 @@ import (
 // whose volumes could not be bound has nobody evicted for a while (volumes.go).
 //
 // A gang that requires a topology domain, or slices, is planned for one domain after another (plan.FindTogether), and its requests name the
-// domain, as those of a search do (domain.go). The record names it, too, for an heir.
+// domain, as those of a search do (domain.go). The record names it, too, for an heir, but not the domains of slices: their heir begins a new attempt.
 //
 // Not yet: gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message, make no claims.
 

@@ -53,6 +53,13 @@ func (c *Core) retreat(g *gang, why cause) {
 	}
 	g.claim = nil
 	keep := why == startOver && g.charge.claimed() && !g.charge.renounced && !g.leaving()
+	switch {
+	case !keep:
+	case g.placed > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used
+		keep = false
+	case g.lostSlices(): // it could not request them again
+		keep, g.charge.renounced = false, true
+	}
 	if why == startOver && len(g.search.touched) == 0 && !g.outstanding() {
 		c.resume(g, why)
 		return
@@ -155,12 +162,13 @@ func (c *Core) awaitWithdrawn(g *gang) {
 	clear(g.lost)
 	clear(g.unknown)
 	g.commits, g.inDoubt = nil, false
-	clear(g.search.touched)
-	for _, p := range g.members {
-		if p.hasRoom() { // kept
-			g.touch(p.shard)
-		}
+	switch {
+	case !w.keep:
+		clear(g.search.touched)
+	case w.all:
+		c.touchAll(g)
 	}
+	g.rooms.kept = w.keep
 	g.tally = c.count(g)
 	c.resume(g, w.why)
 }

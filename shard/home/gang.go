@@ -410,7 +410,7 @@ func (c *Core) rollUntil(g *gang) time.Time {
 
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
-	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
+	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept || g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
 // retire ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is

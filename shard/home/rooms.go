@@ -1,6 +1,7 @@
 package home
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -25,6 +26,8 @@ type rooms struct {
 
 	looked, left time.Time // when awaited pods were looked for last, and seen last
 	since        time.Time // when the gang, which is charged, began to wait for them
+
+	kept bool // node shards may have rooms that no pod is known to have here: those of committed pods, or what another home requested
 }
 
 // roomCall is the last HoldRequest to a shard. Its serial is that of unsolicited replies, too.
@@ -55,6 +58,9 @@ func (c *Core) withdrawRooms(g *gang) {
 	shards := map[api.Incarnation]bool{}
 	for shard := range g.rooms.calls {
 		shards[shard] = true
+	}
+	if g.rooms.kept {
+		maps.Copy(shards, g.search.touched)
 	}
 	for _, p := range g.members {
 		if p.hasRoom() {
@@ -124,10 +130,13 @@ func (c *Core) roomArea(g *gang, pods []*pod) *area {
 	return a
 }
 
-// lostSlices reports whether nothing says in which domains the slices of a gang were to be: an heir has no rooms.
-func (c *Core) lostSlices(g *gang) bool {
+// lostSlices reports whether nothing says in which domains the slices of a gang were to be, as at an heir.
+func (g *gang) lostSlices() bool {
 	_, inner := g.domainKeys()
-	return inner != "" && len(g.rooms.slices) == 0 && len(g.pick((*pod).hasRoom)) == 0
+	return inner != "" && len(g.pick(func(p *pod) bool {
+		_, known := g.rooms.slices[p.UID]
+		return known || p.hasRoom()
+	})) == 0
 }
 
 // inSlice returns those of some pods without a room of which it is known in which domain their slice is.
@@ -211,7 +220,7 @@ func (c *Core) keepRooms(g *gang) bool {
 			g.rooms.short = c.now
 		}
 		until := g.rooms.short.Add(leaveFor)
-		if g.state == holding && (!c.now.Before(until) || c.lostSlices(g)) { // there may be room in other domains
+		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.inSlice(g, missing)) == 0) { // there may be room in other domains, or nothing says which ones
 			c.renounce(g)
 			return false
 		}

@@ -284,12 +284,16 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 			p.stage = nowhere
 		}
 	}
-	if g.charge.closed {
+	g.rooms.kept = g.charge.claimed()
+	switch {
+	case g.charge.closed:
 		c.touchAll(g)
 		c.retreat(g, rollBack)
-	} else if g.ownerless.IsZero() {
+	case g.ownerless.IsZero():
 		c.touchAll(g)
 		c.retreat(g, startOver)
+	case g.rooms.kept: // until its PodGroup is seen
+		c.touchAll(g)
 	}
 	c.touch(g)
 }
