@@ -131,6 +131,10 @@ func (g *gang) mayClaim() bool {
 // claimed reports whether the gang's record names a claim, or gangs that leave for it.
 func (ch *charge) claimed() bool { return ch.claim != 0 || len(ch.awaits) > 0 }
 
+// keepsRooms reports whether the gang goes on with the rooms of its claim. One that has renounced it searches as any other, if bound pods are charged
+// and there is no new attempt.
+func (ch *charge) keepsRooms() bool { return ch.claimed() && !ch.renounced }
+
 // renounce has a gang that changed give up its claim, and reports whether it had one: its reservation, or request, is given back,
 // and it asks under a new attempt, which drops the claim at the coordinator (R18).
 func (c *Core) renounce(g *gang) bool {

@@ -52,7 +52,7 @@ func (c *Core) retreat(g *gang, why cause) {
 		g.charge.renounced = true // it may be accepted
 	}
 	g.claim = nil
-	keep := why == startOver && g.charge.claimed() && !g.charge.renounced && !g.leaving()
+	keep := why == startOver && g.charge.keepsRooms() && !g.leaving()
 	switch {
 	case !keep:
 	case g.placed > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used

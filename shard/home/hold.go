@@ -76,7 +76,7 @@ func (c *Core) awaitPermit(g *gang) {
 	switch {
 	case g.claim != nil:
 		c.driveClaim(g)
-	case g.charge.claimed():
+	case g.charge.keepsRooms():
 		c.wakeUp(g)
 		c.keepRooms(g)
 	}
@@ -105,7 +105,7 @@ func (c *Core) hold(g *gang) {
 			return
 		}
 	}
-	if g.charge.claimed() { // GiveUpAfter and StallAfter do not count: others leave for it
+	if g.charge.keepsRooms() { // GiveUpAfter and StallAfter do not count: others leave for it
 		if !c.keepRooms(g) {
 			c.freeSlot(g)
 			return
