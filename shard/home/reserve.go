@@ -257,6 +257,10 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 	c.traceGranted(g)
 	c.mark(g)
+	if !a.vain.None() && g.tally.chargeable == 0 { // an older coordinator does so
+		c.pauseUntil(g, c.now.Add(c.cfg.RetryRoom))
+		c.release(g)
+	}
 }
 
 func (c *Core) onDenied(m *wire.Denied) {
