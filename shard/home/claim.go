@@ -65,12 +65,9 @@ type claiming struct {
 	message *wire.Claim
 }
 
-// Plans are made in one step, and those of large gangs of many kinds take up to a tenth of a second. So each namespace has a budget: while it is spent,
-// its gangs make no plan, and try again.
-const (
-	planWork   = 2_000_000 // comparisons of a kind of pods with a node, in a second
-	slicedWork = 8         // one counts so many times where slices are planned
-)
+// planWork is how much work plans may do for a namespace in a second, in units of plan.Budget: at most a tenth of a second. A plan is made in one
+// step, and a hard one takes nearly as long. So each namespace has a budget: while it is spent, its gangs make no plan, and try again.
+const planWork = 10_000_000
 
 type claimStep uint8
 
@@ -414,14 +411,10 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	return true
 }
 
-// findPlan makes the plan of a mandate, and notes the domains that it is for.
+// findPlan makes the plan of a mandate, and notes the domains that it is for. Its namespace is charged for the work.
 func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan, shares []plan.Share, ok bool) {
+	defer func() { c.plans.Spend(c.now, g.name.Namespace, int64(found.Work)) }()
 	outer, inner := g.domainKeys()
-	work := int64(len(x.nodes)) * int64(len(x.kinds))
-	if inner != "" {
-		work *= slicedWork
-	}
-	c.plans.Spend(c.now, g.name.Namespace, work)
 	if !g.mustBeTogether() {
 		found, result := plan.Find(x.kinds, x.nodes, m, 0)
 		return found, found.Shares, result == plan.Found

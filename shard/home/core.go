@@ -73,7 +73,7 @@ type Core struct {
 	paces                  recent[string, edits] // of gangs that were forgotten
 	editing                fair.Budget           // pods that start over
 	sent                   fair.Budget           // bytes of classes (classes.go)
-	plans                  fair.Budget           // comparisons in plans of claims (claim.go)
+	plans                  fair.Budget           // work on plans of claims (claim.go)
 	counter                uint32                // of serials
 	explanations           explanations
 	surveys                surveys

@@ -11,7 +11,7 @@ package pack
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/binary"
 	"slices"
 )
 
@@ -20,6 +20,27 @@ type Slice struct {
 	Pods []int64 // by class
 	Wish []int64 // by class, nil for none: rather into a domain that has room for this; it is at least Pods
 	In   int     // the domain that it must be in, where others of its pods are; -1 for none
+}
+
+// shape returns the same for slices that are alike.
+func (s *Slice) shape() string {
+	var b []byte
+	for _, numbers := range [][]int64{s.Pods, s.Wish} {
+		b = binary.AppendUvarint(b, uint64(len(numbers)))
+		for _, n := range numbers {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	return string(b)
+}
+
+// Shapes returns how many different slices there are: what Into does grows with it.
+func Shapes(list []Slice) int {
+	known := map[string]bool{}
+	for i := range list {
+		known[list[i].shape()] = true
+	}
+	return len(known)
 }
 
 // whole is all of a domain. A gang has less than 1<<22 pods, so no product exceeds an int64.
@@ -88,7 +109,7 @@ func Into(rooms [][]int64, list []Slice, together bool) (at []int, put int) {
 		s := &list[i]
 		at[i] = -1
 		if s.In < 0 {
-			key := fmt.Sprint(s.Pods, s.Wish)
+			key := s.shape()
 			shapes[key] = append(shapes[key], i)
 			continue
 		}

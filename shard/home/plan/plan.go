@@ -26,6 +26,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -34,7 +35,8 @@ import (
 // MaxClasses bounds the classes of pods that Find plans for.
 const MaxClasses = 64
 
-// Budget is how much work Find does by default, in comparisons of a class with a node.
+// Budget is how much work Find does by default. The unit is one comparison of a class with a node, five to ten nanoseconds; all other loops are
+// charged by what they take of it. What reads the input, or writes the plan, is counted in Plan.Work, but limited by their size alone.
 const Budget = 5_000_000
 
 // Class is so many pods with the same requests.
@@ -118,6 +120,7 @@ type Plan struct {
 	Awaits  []string // UIDs of gangs and pods whose room is used: victims and those that leave anyway, in order
 	Shares  []Share  // where the pods go
 	Why     string   // there is no plan, for people
+	Work    int      // that finding it, or finding none, took, in units of Budget
 }
 
 // Single is a pod of a candidate.
@@ -130,7 +133,7 @@ type Share struct {
 	Pods  int
 }
 
-// Find returns a plan for pods of some classes. budget is how much work it does, 0 for Budget.
+// Find returns a plan for pods of some classes. budget is how much work it does, 0 for Budget: the step in which it is spent is the last.
 func Find(classes []Class, nodes []Node, m *Mandate, budget int) (Plan, Result) {
 	if len(classes) > MaxClasses {
 		return Plan{Why: fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(classes), MaxClasses)}, None
@@ -148,26 +151,37 @@ func Find(classes []Class, nodes []Node, m *Mandate, budget int) (Plan, Result) 
 	for i := range m.Candidates {
 		wholes = append(wholes, Single{i, -1})
 	}
+	work := 0
+	try := func(pass []Single, budget int) (Plan, Result) {
+		f := newFinder(classes, nodes, m, pass, budget)
+		p, result := f.find()
+		work += f.read + budget - f.left
+		p.Work = work
+		return p, result
+	}
 	if len(units) > 0 {
 		for _, pass := range [][]Single{units, slices.Concat(units, wholes)} {
-			if p, result := newFinder(classes, nodes, m, pass, budget/4).find(); result == Found {
+			if p, result := try(pass, budget/4); result == Found {
 				return p, Found
 			}
 		}
 		budget /= 2
 	}
-	return newFinder(classes, nodes, m, wholes, budget).find()
+	return try(wholes, budget)
 }
 
 func (f *finder) find() (Plan, Result) {
 	why := ""
 	for _, order := range f.orders() {
-		f.order = order
+		f.order, f.start = order, nil
 		if words := f.hopeless(); words == roomThere {
 			return Plan{Why: words}, None
 		} else if words != "" {
 			why = cmp.Or(why, words)
 			continue
+		}
+		if f.spent() {
+			return Plan{Why: tooMuch}, Spent
 		}
 		for _, try := range []func() bool{
 			func() bool { return f.inOrder() && f.byNode() },
@@ -176,13 +190,16 @@ func (f *finder) find() (Plan, Result) {
 		} {
 			f.restart()
 			if try() && f.done() {
-				if f.prune(); !slices.Contains(f.chosen, true) {
+				if !f.prune() {
+					return Plan{Why: tooMuch}, Spent
+				}
+				if !slices.Contains(f.chosen, true) {
 					return Plan{Why: roomThere}, None
 				}
 				return f.plan(), Found
 			}
 			if f.spent() {
-				return Plan{Why: "finding a plan takes too much work"}, Spent
+				return Plan{Why: tooMuch}, Spent
 			}
 		}
 		why = fmt.Sprintf("no set of gangs that may be evicted together makes room for all of its %d pods", f.pods)
@@ -199,6 +216,7 @@ func (f *finder) orders() [][]int {
 	if len(f.classes) < 2 {
 		return [][]int{f.order}
 	}
+	f.read += f.perNode() / 4
 	admit := make([]int, len(f.classes))
 	for _, set := range f.admits {
 		for class := range f.classes {
@@ -218,6 +236,9 @@ func (f *finder) orders() [][]int {
 	}
 	return all
 }
+
+// tooMuch says that the budget was spent.
+const tooMuch = "finding a plan takes too much work"
 
 // roomThere says that nobody has to be evicted.
 const roomThere = "there is room for all of its pods, now or when those are gone that leave anyway"
@@ -283,6 +304,9 @@ type finder struct {
 	least      []limit
 	sides      []side
 	candidates []unit
+	families   []*family
+	leaving    []int32 // leaves whose pods leave anyway
+	leavingOn  []int32 // their nodes
 
 	// What is chosen.
 	avail   []int64 // node*room: free, and what leaves, less what is placed
@@ -293,25 +317,29 @@ type finder struct {
 	freed   []int64 // by lack
 	total   []int64 // by quota resource: what all victims free
 
+	start   *start
+	options []option // scratch space of fill
+
 	left int // of the budget
+	read int // work that is not taken out of it
+}
+
+// start is what fits without victims, in the present order of classes.
+type start struct {
+	avail   []int64
+	placed  []int32
+	missing []int
+	lost    int
 }
 
 func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget int) *finder {
 	f := &finder{classes: classes, nodes: nodes, m: m, left: budget}
-	var names []string
 	for _, c := range classes {
 		f.pods += c.Pods
-		for _, a := range c.Requests {
-			if a.Value > 0 && !slices.Contains(names, a.Resource) {
-				names = append(names, a.Resource)
-			}
-		}
 	}
+	var names []string
+	names, f.requests = requestsOf(classes)
 	f.room = len(names)
-	f.requests = make([]int64, len(classes)*f.room)
-	for i, c := range classes {
-		fillIn(f.requests[i*f.room:], names, c.Requests)
-	}
 	index := f.readUnits(units)
 	f.free = make([]int64, len(nodes)*f.room)
 	f.admits = make([]uint64, len(nodes))
@@ -330,6 +358,7 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget
 		for _, l := range n.Leaves {
 			k, known := index[l.Gang]
 			of := leaf{node: int32(i), gang: k, anyway: -1}
+			f.read++
 			switch {
 			case l.Anyway:
 				if _, named := other[l.Gang]; !named {
@@ -337,15 +366,16 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget
 					f.others = append(f.others, l.Gang)
 				}
 				of.gang, of.anyway = -1, other[l.Gang]
+				f.leaving, f.leavingOn = append(f.leaving, int32(len(f.leaves))), append(f.leavingOn, int32(i))
 			case !known:
 				continue
 			default:
 				f.candidates[k].leaves = append(f.candidates[k].leaves, int32(len(f.leaves)))
 			}
 			f.leaves = append(f.leaves, of)
-			amounts := make([]int64, f.room)
+			f.amounts = slices.Grow(f.amounts, f.room)[:len(f.amounts)+f.room]
+			amounts := f.amounts[len(f.amounts)-f.room:]
 			fillIn(amounts, names, l.Amounts)
-			f.amounts = append(f.amounts, amounts...)
 			for r, v := range amounts {
 				all[r] = api.AddSat(all[r], max(0, v))
 			}
@@ -366,8 +396,26 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget
 		}
 	}
 	slices.SortStableFunc(f.order, func(a, b int) int { return cmp.Compare(hard[b], hard[a]) })
+	f.leavingOn = slices.Compact(f.leavingOn)
 	f.readQuota()
+	f.read += f.perNode() + len(f.leaves)*(8+f.room) + len(f.candidates)*(16+2*len(f.lacks)+2*f.quota) + len(f.sides)*(1+f.quota)
 	return f
+}
+
+// requestsOf returns the resources that classes request, and what each class requests of them (class*resource).
+func requestsOf(classes []Class) (names []string, requests []int64) {
+	for _, c := range classes {
+		for _, a := range c.Requests {
+			if a.Value > 0 && !slices.Contains(names, a.Resource) {
+				names = append(names, a.Resource)
+			}
+		}
+	}
+	requests = make([]int64, len(classes)*len(names))
+	for i, c := range classes {
+		fillIn(requests[i*len(names):], names, c.Requests)
+	}
+	return names, requests
 }
 
 // readUnits takes note of what may be chosen, and returns whose room is whose, by UID.
@@ -395,6 +443,7 @@ func (f *finder) readUnits(units []Single) map[string]int32 {
 		if k == nil {
 			k = &family{whole: -1, most: c.Surplus}
 			families[of.Candidate] = k
+			f.families = append(f.families, k)
 		}
 		k.pods = append(k.pods, int32(i))
 		f.candidates[i].family = k
@@ -423,6 +472,7 @@ func (f *finder) frees(v int, fresh bool) []int32 {
 			out = append(out, f.candidates[pod].leaves...)
 		}
 	}
+	f.left -= len(c.family.pods) + len(out)/8
 	return out
 }
 
@@ -472,6 +522,10 @@ func (f *finder) readQuota() {
 		f.sides = append(f.sides, side{parent: parent, above: limits(s.Above), spare: limits(s.Spare), borrowed: s.Borrowed})
 	}
 	f.quota = len(names)
+	for i := range f.sides {
+		f.sides[i].freed, f.sides[i].smallest = make([]int64, f.quota), make([]int64, f.quota)
+	}
+	frees, lacks := make([]int64, len(f.candidates)*f.quota), make([]bool, len(f.candidates)*len(f.lacks))
 	for i := range f.candidates {
 		of := &f.candidates[i]
 		c := &f.m.Candidates[of.of.Candidate]
@@ -479,9 +533,9 @@ func (f *finder) readQuota() {
 		if of.of.Pod >= 0 {
 			demand = c.Pods[of.of.Pod].Amounts
 		}
-		of.frees = make([]int64, f.quota)
+		of.frees, frees = frees[:f.quota], frees[f.quota:]
 		fillIn(of.frees, names, demand)
-		of.lacks = make([]bool, len(f.lacks))
+		of.lacks, lacks = lacks[:len(f.lacks)], lacks[len(f.lacks):]
 		for k, l := range f.m.Lacks {
 			of.lacks[k] = api.Under(c.Queue, l.Queue)
 		}
@@ -493,43 +547,50 @@ func (f *finder) readQuota() {
 
 // restart forgets what was chosen, and places what fits without victims.
 func (f *finder) restart() {
-	f.avail = append(f.avail[:0], f.free...)
-	if f.placed == nil {
-		f.placed = make([]int32, len(f.nodes)*len(f.classes))
-		f.missing = make([]int, len(f.classes))
+	f.left -= 4 + (f.perNode()+len(f.candidates)/8)/16 + len(f.families)/4 + len(f.sides)*(8+f.quota)/8
+	if f.chosen == nil {
 		f.chosen = make([]bool, len(f.candidates))
 		f.freed, f.total = make([]int64, len(f.lacks)), make([]int64, f.quota)
 	}
-	clear(f.placed)
 	clear(f.chosen)
-	for i := range f.candidates {
-		if k := f.candidates[i].family; k != nil {
-			k.gone = 0
-		}
+	for _, k := range f.families {
+		k.gone = 0
 	}
 	clear(f.freed)
 	clear(f.total)
+	for i := range f.sides {
+		clear(f.sides[i].freed)
+		clear(f.sides[i].smallest)
+	}
+	if f.start == nil {
+		f.begin()
+	}
+	f.avail, f.placed, f.missing, f.lost = append(f.avail[:0], f.start.avail...), append(f.placed[:0], f.start.placed...), append(f.missing[:0], f.start.missing...), f.start.lost
+}
+
+// begin finds out what fits without victims.
+func (f *finder) begin() {
+	f.avail = append(f.avail[:0], f.free...)
+	f.placed = make([]int32, len(f.nodes)*len(f.classes))
+	f.missing = make([]int, len(f.classes))
 	f.lost = 0
 	for i, c := range f.classes {
 		f.missing[i] = c.Pods
 		f.lost += c.Pods
 	}
-	for i := range f.sides {
-		s := &f.sides[i]
-		s.freed, s.smallest = make([]int64, f.quota), make([]int64, f.quota)
-	}
 	f.fill(nil)
-	var more []int32
-	for i, l := range f.leaves {
-		if l.gang < 0 {
-			f.give(int32(i), 1)
-			more = append(more, l.node)
-		}
+	for _, l := range f.leaving {
+		f.give(l, 1)
 	}
-	if len(more) > 0 {
-		f.fill(slices.Compact(more))
+	if len(f.leaving) > 0 {
+		f.fill(f.leavingOn)
 	}
+	f.left -= len(f.leaving)
+	f.start = &start{avail: slices.Clone(f.avail), placed: slices.Clone(f.placed), missing: slices.Clone(f.missing), lost: f.lost}
 }
+
+// perNode is how many numbers there are by node.
+func (f *finder) perNode() int { return len(f.nodes) * (1 + f.room + len(f.classes)) }
 
 // give adds the room of a leaf to that of its node, or takes it away.
 func (f *finder) give(l int32, sign int64) {
@@ -541,7 +602,7 @@ func (f *finder) give(l int32, sign int64) {
 
 // fits returns how many pods of a class fit on a node, at most `most`.
 func (f *finder) fits(n, class, most int) int {
-	f.left--
+	f.left -= 1 + f.room/8
 	if f.admits[n]&(1<<class) == 0 {
 		return 0
 	}
@@ -571,13 +632,15 @@ func (f *finder) put(n, class, pods int) {
 	f.lost -= pods
 }
 
+// option is how many pods of a class fit on a node.
+type option struct {
+	node int32
+	fits int32
+}
+
 // fill places pods that are missing on some nodes, or on all, the tightest first.
 func (f *finder) fill(nodes []int32) {
-	type option struct {
-		node int32
-		fits int32
-	}
-	var options []option
+	options := f.options
 	for _, class := range f.order {
 		if f.missing[class] == 0 {
 			continue
@@ -597,6 +660,7 @@ func (f *finder) fill(nodes []int32) {
 				try(int(n))
 			}
 		}
+		f.left -= len(options) * bits.Len(uint(len(options))) / 4
 		slices.SortFunc(options, func(a, b option) int { return cmp.Or(cmp.Compare(a.fits, b.fits), cmp.Compare(a.node, b.node)) })
 		for _, o := range options {
 			if f.missing[class] == 0 {
@@ -605,6 +669,7 @@ func (f *finder) fill(nodes []int32) {
 			f.put(int(o.node), class, min(int(o.fits), f.missing[class]))
 		}
 	}
+	f.options = options[:0]
 }
 
 func (f *finder) spent() bool { return f.left <= 0 }
@@ -628,6 +693,7 @@ func (f *finder) done() bool { return f.lost == 0 && f.covers() }
 
 // givesQuota reports whether a candidate frees quota that is still lacking.
 func (f *finder) givesQuota(v int) bool {
+	f.left -= 1 + (len(f.lacks)+len(f.least))/8
 	c := &f.candidates[v]
 	for i, l := range f.lacks {
 		if c.lacks[i] && f.freed[i] < l.value && c.frees[l.of] > 0 {
@@ -649,6 +715,7 @@ func (f *finder) givesRoom(v int) bool {
 	}
 	for _, l := range f.frees(v, true) {
 		n := int(f.leaves[l].node)
+		f.left -= 1 + len(f.classes)/8
 		f.give(l, 1)
 		fits := false
 		for class := range f.classes {
@@ -674,6 +741,7 @@ func (f *finder) allowed(v int) bool {
 	replaces := k != nil && f.isWhole(v) && k.gone > 0
 	for s := c.side; s >= 0; s = f.sides[s].parent {
 		of := &f.sides[s]
+		f.left -= 1 + (len(of.above)+len(of.spare))/4
 		had, least := of.freed, of.smallest
 		if replaces {
 			had, least = f.without(s, k)
@@ -704,13 +772,14 @@ func (f *finder) allowed(v int) bool {
 // without returns what a side has lost, but for the pods of a family.
 func (f *finder) without(s int32, k *family) (freed, smallest []int64) {
 	freed, smallest = make([]int64, f.quota), make([]int64, f.quota)
-	f.left -= len(f.candidates) / 8
+	f.left -= 4 + len(f.candidates)/8
 	for v := range f.candidates {
 		c := &f.candidates[v]
 		if !f.chosen[v] || c.family == k {
 			continue
 		}
-		for at := c.side; at >= 0; at = f.sides[at].parent {
+		f.left -= 1 + f.quota/8
+		for at := c.side; at >= s; at = f.sides[at].parent { // parents have lower numbers
 			if at == s {
 				lose(freed, smallest, c.frees)
 			}
@@ -740,6 +809,7 @@ func (f *finder) choose(v int) {
 func (f *finder) count(v int) []int32 {
 	c := &f.candidates[v]
 	opens := f.frees(v, true)
+	f.left -= 1 + (len(f.lacks)+f.quota)/8
 	if k := c.family; k != nil && !f.isWhole(v) {
 		k.gone++
 	} else if k != nil && k.gone > 0 { // it takes their place
@@ -762,6 +832,7 @@ func (f *finder) count(v int) []int32 {
 		f.total[q] = api.AddSat(f.total[q], max(0, value))
 	}
 	for s := c.side; s >= 0; s = f.sides[s].parent {
+		f.left -= 1 + f.quota/4
 		lose(f.sides[s].freed, f.sides[s].smallest, c.frees)
 	}
 	return opens
@@ -789,6 +860,7 @@ func (f *finder) place(leaves []int32) {
 	if len(leaves) == 0 {
 		return
 	}
+	f.left -= len(leaves) * (2 + f.room/8)
 	nodes := make([]int32, 0, len(leaves))
 	for _, l := range leaves {
 		f.give(l, 1)
@@ -807,6 +879,9 @@ func (f *finder) hopeless() string {
 		return roomThere
 	}
 	for v := range f.candidates {
+		if f.spent() {
+			return ""
+		}
 		if k := f.candidates[v].family; k == nil || f.isWhole(v) || k.whole < 0 {
 			f.choose(v)
 		}
@@ -916,9 +991,15 @@ func (f *finder) chooseAll(who []int32) bool {
 		f.choose(int(who[0]))
 		return true
 	}
+	f.left -= len(f.candidates)/16 + 4*len(who)
+	all := who
 	who = slices.DeleteFunc(slices.Clone(who), func(v int32) bool { // it goes with its gang
 		k := f.candidates[v].family
-		return k != nil && !f.isWhole(int(v)) && slices.Contains(who, k.whole)
+		if k == nil || f.isWhole(int(v)) {
+			return false
+		}
+		f.left -= len(all) / 8
+		return slices.Contains(all, k.whole)
 	})
 	type before struct{ freed, smallest []int64 }
 	saved, gone := map[int32]before{}, map[*family]int{}
@@ -928,7 +1009,9 @@ func (f *finder) chooseAll(who []int32) bool {
 			gone[c.family] = c.family.gone
 		}
 		for s := c.side; s >= 0; s = f.sides[s].parent {
+			f.left -= 2
 			if _, known := saved[s]; !known {
+				f.left -= 8 + f.quota/4
 				saved[s] = before{slices.Clone(f.sides[s].freed), slices.Clone(f.sides[s].smallest)}
 			}
 		}
@@ -936,7 +1019,7 @@ func (f *finder) chooseAll(who []int32) bool {
 	chosen, freed, total := slices.Clone(f.chosen), slices.Clone(f.freed), slices.Clone(f.total)
 	var leaves []int32
 	for _, v := range who {
-		if !f.allowed(int(v)) {
+		if f.spent() || !f.allowed(int(v)) {
 			f.chosen, f.freed, f.total = chosen, freed, total
 			for s, b := range saved {
 				f.sides[s].freed, f.sides[s].smallest = b.freed, b.smallest
@@ -964,6 +1047,7 @@ func (f *finder) neededOn(n, class int, who []int32) []int32 {
 			taken = append(taken, l)
 		}
 	}
+	f.left -= 4 + int(f.at[n+1]-f.at[n])/2 + len(taken)*(bits.Len(uint(len(taken)))+2*(1+f.room/8))
 	slices.SortStableFunc(taken, func(a, b int32) int { return cmp.Compare(f.leaves[a].gang, f.leaves[b].gang) })
 	taken = f.withinSurplus(taken)
 	k := 0
@@ -980,7 +1064,7 @@ func (f *finder) neededOn(n, class int, who []int32) []int32 {
 	}
 	for _, l := range needed {
 		f.give(l, -1)
-		if v := f.leaves[l].gang; !slices.Contains(who, v) {
+		if v := f.leaves[l].gang; len(who) == 0 || who[len(who)-1] != v { // they are in order
 			who = append(who, v)
 		}
 	}
@@ -1014,7 +1098,10 @@ const searched = 24
 func (f *finder) search() bool {
 	var useful []int
 	for v := range f.candidates {
-		if len(useful) < searched && (f.givesQuota(v) || f.lost > 0 && len(f.frees(v, false)) > 0) {
+		if len(useful) == searched || f.spent() {
+			break
+		}
+		if f.givesQuota(v) || f.lost > 0 && len(f.frees(v, false)) > 0 {
 			useful = append(useful, v)
 		}
 	}
@@ -1049,21 +1136,27 @@ func (f *finder) search() bool {
 	return descend(0)
 }
 
-// prune removes victims that are not needed, the last ones first.
-func (f *finder) prune() {
+// prune removes victims that are not needed, the last ones first. It reports whether it removed all of them within the budget.
+func (f *finder) prune() bool {
 	slack := f.slack()
 	for removed := true; removed; {
 		removed = false
+		f.left -= len(f.candidates) / 8
 		for v := len(f.candidates) - 1; v >= 0; v-- {
+			if f.spent() {
+				return false
+			}
 			if f.chosen[v] && !f.givesNeeded(v) && f.remove(v, slack) {
 				removed = true
 			}
 		}
 	}
+	return true
 }
 
 // givesNeeded reports whether quota would be lacking without a victim.
 func (f *finder) givesNeeded(v int) bool {
+	f.left -= 1 + (len(f.lacks)+len(f.least))/8
 	c := &f.candidates[v]
 	for i, l := range f.lacks {
 		if c.lacks[i] && f.freed[i]-max(0, c.frees[l.of]) < l.value {
@@ -1096,6 +1189,11 @@ func (f *finder) remove(v int, slack [][]int32) bool {
 	type move struct{ node, class, pods int }
 	var moves []move
 	leaves := f.frees(v, false)
+	before := make([]int, len(slack))
+	for class := range slack {
+		before[class] = len(slack[class])
+	}
+	f.left -= 2 + len(slack)/2 + len(leaves)*(1+f.room/4)
 	put := func(n, class, pods int) {
 		f.put(n, class, pods)
 		moves = append(moves, move{n, class, pods})
@@ -1109,6 +1207,7 @@ func (f *finder) remove(v int, slack [][]int32) bool {
 				if short <= 0 {
 					break
 				}
+				f.left--
 				if need, has := f.requests[class*f.room+r], f.placed[n*len(f.classes)+class]; need > 0 && has > 0 {
 					put(n, class, -min(int(has), int((short+need-1)/need)))
 				}
@@ -1124,7 +1223,7 @@ func (f *finder) remove(v int, slack [][]int32) bool {
 	}
 	for _, class := range f.order {
 		for _, n := range slack[class] {
-			if f.missing[class] == 0 {
+			if f.missing[class] == 0 || f.spent() {
 				break
 			}
 			if k := f.fits(int(n), class, f.missing[class]); k > 0 {
@@ -1133,8 +1232,12 @@ func (f *finder) remove(v int, slack [][]int32) bool {
 		}
 	}
 	if f.lost > 0 {
+		f.left -= len(moves) * (1 + f.room/8)
 		for _, m := range slices.Backward(moves) {
 			f.put(m.node, m.class, -m.pods)
+		}
+		for class, n := range before {
+			slack[class] = slack[class][:n]
 		}
 		for _, l := range leaves {
 			f.give(l, 1)
@@ -1156,19 +1259,22 @@ func (f *finder) plan() (p Plan) {
 			p.Pods = append(p.Pods, of)
 		}
 	}
+	f.read += f.perNode() + 4*len(f.leaves) + len(f.candidates)
 	awaited := f.awaited()
 	for i, uid := range f.others {
 		if awaited[-1-i] {
 			p.Awaits = append(p.Awaits, uid)
 		}
 	}
+	named := api.SetOf(p.Awaits)
 	for v := range f.candidates {
 		of := f.candidates[v].of
 		uid := f.m.Candidates[of.Candidate].Gang
 		if !f.isWhole(v) {
 			uid = f.m.Candidates[of.Candidate].Pods[of.Pod].UID
 		}
-		if awaited[v] && !slices.Contains(p.Awaits, uid) {
+		if awaited[v] && !named[uid] {
+			named[uid] = true
 			p.Awaits = append(p.Awaits, uid)
 		}
 	}

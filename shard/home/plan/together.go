@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -36,18 +37,21 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 	if len(list) > 0 && len(classes) > MaxSlicedClasses {
 		return Plan{Why: fmt.Sprintf("its slices are of pods of %d different kinds, the limit is %d", len(classes), MaxSlicedClasses)}, Together{}, None
 	}
-	domains := domainsOf(classes, nodes)
+	domains, work := domainsOf(classes, nodes)
 	if len(domains) == 0 {
-		return Plan{Why: noDomain}, Together{}, None
+		return Plan{Why: noDomain, Work: work}, Together{}, None
 	}
 	domains = domains[:min(len(domains), domainsTried)]
+	work += len(list) * (8 + len(classes))
+	shapes := pack.Shapes(list)
 	var best Plan
 	var at Together
 	lost, why, result := int64(math.MaxInt64), "", None
 	for _, d := range domains {
-		p, to, r := d.find(classes, list, m, cmp.Or(budget, Budget)/len(domains))
-		if r != Found {
+		p, to, r := d.find(classes, list, shapes, m, max(1, cmp.Or(budget, Budget)/len(domains)))
+		if work += p.Work; r != Found {
 			if p.Why == roomThere {
+				p.Work = work
 				return p, Together{}, None
 			}
 			why, result = cmp.Or(why, p.Why), max(result, r)
@@ -57,8 +61,10 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 			best, at, lost = p, to, n
 		}
 	}
+	best.Work = work
 	if lost == math.MaxInt64 {
-		return Plan{Why: why}, Together{}, result
+		best.Why = why
+		return best, Together{}, result
 	}
 	return best, at, Found
 }
@@ -76,10 +82,12 @@ type domain struct {
 	free  int64 // so many pods of the first class find room there now
 }
 
-// domainsOf returns the domains that might have room for all pods once everybody is gone, those with the most free room first.
-func domainsOf(classes []Class, nodes []Node) (out []*domain) {
+// domainsOf returns the domains that might have room for all pods once everybody is gone, those with the most free room first, and the work that
+// it was to find them.
+func domainsOf(classes []Class, nodes []Node) (out []*domain, work int) {
 	all := map[string]*domain{}
-	for _, n := range nodes {
+	for i := range nodes {
+		n := &nodes[i]
 		if n.Domain == "" {
 			continue
 		}
@@ -88,10 +96,11 @@ func domainsOf(classes []Class, nodes []Node) (out []*domain) {
 			d = &domain{name: n.Domain}
 			all[n.Domain] = d
 		}
-		d.nodes = append(d.nodes, n)
+		d.nodes = append(d.nodes, *n)
 	}
 	for _, name := range api.SortedKeys(all) {
 		d := all[name]
+		work += workOfRooms(classes, d.nodes)
 		free, sometime := rooms(classes, d.nodes)
 		enough := len(classes) > 0
 		for i, n := range sometime {
@@ -103,48 +112,74 @@ func domainsOf(classes []Class, nodes []Node) (out []*domain) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *domain) int { return cmp.Compare(b.free, a.free) })
-	return out
+	return out, work
 }
 
 // rooms returns how many pods of each class fit on some nodes, each class as if it came alone: now, and once everybody is gone who may go.
 func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
+	names, requests := requestsOf(classes)
 	free, sometime = make([]int64, len(classes)), make([]int64, len(classes))
+	often := func(class uint32, room []int64) int64 {
+		n := int64(math.MaxInt64)
+		if classes[class].Apart {
+			n = 1
+		}
+		for r, need := range requests[int(class)*len(names) : (int(class)+1)*len(names)] {
+			if need > 0 {
+				n = min(n, max(0, room[r])/need)
+			}
+		}
+		return n
+	}
+	now, later := make([]int64, len(names)), make([]int64, len(names))
 	for i := range nodes {
 		n := &nodes[i]
-		all := n.Free
+		if len(n.Classes) == 0 {
+			continue
+		}
+		fillIn(now, names, n.Free)
+		copy(later, now)
 		for _, l := range n.Leaves {
-			all = all.Add(l.Amounts)
+			for r, name := range names {
+				later[r] = api.AddSat(later[r], l.Amounts.Value(name))
+			}
 		}
 		for _, k := range n.Classes {
 			if int(k) < len(classes) {
-				free[k] = api.AddSat(free[k], classes[k].often(n.Free))
-				sometime[k] = api.AddSat(sometime[k], classes[k].often(all))
+				free[k] = api.AddSat(free[k], often(k, now))
+				sometime[k] = api.AddSat(sometime[k], often(k, later))
 			}
 		}
 	}
 	return free, sometime
 }
 
-// often returns how many pods of a class fit into some room of a node, as far as requests tell.
-func (c *Class) often(room api.Resources) int64 {
-	n := c.Requests.Often(room)
-	if c.Apart {
-		n = min(n, 1)
+// workOfRooms is how much work rooms does.
+func workOfRooms(classes []Class, nodes []Node) (work int) {
+	names, _ := requestsOf(classes)
+	for i := range nodes {
+		work += 8 + (1+len(names))*(2+2*len(nodes[i].Leaves)) + len(nodes[i].Classes)*(2+len(names)/2)
 	}
-	return n
+	return work
 }
 
-// find makes a plan for one domain.
-func (d *domain) find(classes []Class, list []pack.Slice, m *Mandate, budget int) (Plan, Together, Result) {
+// find makes a plan for one domain. The slices have so many shapes.
+func (d *domain) find(classes []Class, list []pack.Slice, shapes int, m *Mandate, budget int) (Plan, Together, Result) {
 	to := Together{Domain: d.name}
 	if len(list) == 0 {
 		p, r := Find(classes, d.nodes, m, budget)
 		to.Shares = p.Shares
 		return p, to, r
 	}
-	if to.Parts = d.divide(classes, list); to.Parts == nil {
-		return Plan{Why: noParts}, to, None
+	// What reads the nodes is not taken out of the budget, as in Find.
+	work := workOfRooms(classes, d.nodes) + len(list)*len(classes)*4 + len(d.nodes)*8
+	parts, spent, r := d.divide(classes, list, shapes, budget)
+	if r == Spent {
+		return Plan{Why: tooMuch, Work: work + spent}, to, Spent
+	} else if r == None {
+		return Plan{Why: noParts, Work: work + spent}, to, None
 	}
+	to.Parts = parts
 	// Each class in each part that is used is a class of its own, which only the nodes of the part admit.
 	var parted []Class
 	in := map[string][]uint32{}
@@ -155,7 +190,9 @@ func (d *domain) find(classes []Class, list []pack.Slice, m *Mandate, budget int
 			}
 			k := slices.Index(to.Of, PartClass{class, part})
 			if k < 0 {
-				k = len(to.Of)
+				if k = len(to.Of); k == MaxClasses {
+					return Plan{Why: fmt.Sprintf("its slices would be in too many domains: its kinds of pods in each of them are more than %d, the limit", MaxClasses), Work: work + spent}, to, None
+				}
 				to.Of = append(to.Of, PartClass{class, part})
 				parted = append(parted, classes[class])
 				parted[k].Pods = 0
@@ -163,9 +200,6 @@ func (d *domain) find(classes []Class, list []pack.Slice, m *Mandate, budget int
 			}
 			parted[k].Pods += int(n)
 		}
-	}
-	if len(parted) > MaxClasses {
-		return Plan{Why: fmt.Sprintf("its slices would be in too many domains: %d, the limit is %d", len(parted), MaxClasses)}, to, None
 	}
 	nodes := make([]Node, 0, len(d.nodes))
 	for _, n := range d.nodes {
@@ -180,13 +214,14 @@ func (d *domain) find(classes []Class, list []pack.Slice, m *Mandate, budget int
 			nodes = append(nodes, n)
 		}
 	}
-	p, r := Find(parted, nodes, m, budget)
+	p, r := Find(parted, nodes, m, max(1, budget-spent))
 	to.Shares = p.Shares
+	p.Work += work + spent
 	return p, to, r
 }
 
-// divide chooses a part for each slice, nil if there are too few: those that have room now first.
-func (d *domain) divide(classes []Class, list []pack.Slice) []string {
+// divide chooses a part for each slice, those that have room now first, and returns the work that it did.
+func (d *domain) divide(classes []Class, list []pack.Slice, shapes, budget int) (parts []string, work int, r Result) {
 	byPart := map[string][]Node{}
 	for _, n := range d.nodes {
 		if n.Part != "" {
@@ -198,6 +233,10 @@ func (d *domain) divide(classes []Class, list []pack.Slice) []string {
 	for i, name := range names {
 		free[i], sometime[i] = rooms(classes, byPart[name])
 		left[i] = slices.Clone(sometime[i])
+	}
+	each := shapes*(len(names)+bits.Len(uint(shapes)))*(2+len(classes)) + len(list)*(8+len(classes)+len(names)/64)
+	if work = 2 * each; work > budget {
+		return nil, 0, Spent
 	}
 	at, _ := pack.Into(free, list, true)
 	var rest []pack.Slice
@@ -212,21 +251,24 @@ func (d *domain) divide(classes []Class, list []pack.Slice) []string {
 	}
 	later, put := pack.Into(left, rest, true)
 	if put < len(rest) { // what is free now is not where the others would go
+		if work += 2 * each; work > budget {
+			return nil, work - 2*each, Spent
+		}
 		if at, put = pack.Into(sometime, list, true); put < len(list) {
 			if at, put = pack.Into(sometime, list, false); put < len(list) {
-				return nil
+				return nil, work, None
 			}
 		}
 		later = nil
 	}
-	parts := make([]string, len(list))
+	parts = make([]string, len(list))
 	for s, part := range at {
 		if part < 0 {
 			part, later = later[0], later[1:]
 		}
 		parts[s] = names[part]
 	}
-	return parts
+	return parts, work, Found
 }
 
 // evicted is how many pods a plan evicts, as far as is known.
