@@ -2,6 +2,7 @@ package home
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // TestNamespacePaysForPlans has a plan for one node that takes much work, as the candidates that are enough may not go together: its namespace is
-// charged for what was done.
+// charged for what was done. That is forgotten in time.
 func TestNamespacePaysForPlans(t *testing.T) {
 	c := New(Config{Self: "a", Strict: true})
 	now := time.Unix(1000, 0)
@@ -28,5 +29,13 @@ func TestNamespacePaysForPlans(t *testing.T) {
 	}
 	if spent := c.plans.Spent(now, "ns"); spent < plan.Budget {
 		t.Errorf("a plan that takes all of the budget is charged with %d", spent)
+	}
+	remembered := func() int { return reflect.ValueOf(c.plans).FieldByName("spent").Len() }
+	if n := remembered(); n != 1 {
+		t.Fatalf("%d namespaces are charged", n)
+	}
+	c.Step(now.Add(10*time.Second), event.Tick{})
+	if n := remembered(); n != 0 {
+		t.Errorf("%d namespaces are remembered that owe nothing", n)
 	}
 }

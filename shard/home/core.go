@@ -320,6 +320,7 @@ func (c *Core) onTick() {
 	c.startEdited()
 	c.editing.Forget(c.now)
 	c.sent.Forget(c.now)
+	c.plans.Forget(c.now)
 	c.lookAtLarge(true)
 	c.eventsSpent.Forget(c.now)
 	c.budgets.Forget(c.now)
