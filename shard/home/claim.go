@@ -440,7 +440,8 @@ func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan,
 		parts = c.partsOf(g, domainKeys(outer, inner), x.pods)
 		list = shapesOf(parts, kinds, len(x.kinds), g.group.Slice.Size)
 	}
-	found, to, result := plan.FindTogether(x.kinds, list, nodes, m, 0)
+	found, to, result := plan.FindTogether(x.kinds, list, nodes, m, g.planned, 0)
+	g.planned++
 	if result != plan.Found {
 		return found, nil, false
 	}

@@ -56,6 +56,7 @@ type gang struct {
 	withdraw  *withdraw
 	claim     *claiming // the work on a mandate, nil for none
 	rooms     rooms     // requested for a claim
+	planned   int       // plans that were looked for in domains: the next one looks at others (plan.FindTogether)
 
 	firstBound time.Time // of the current attempt
 	boundSince time.Time // when the first Bind went out

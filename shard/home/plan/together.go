@@ -14,8 +14,11 @@ import (
 // MaxSlicedClasses bounds the classes of pods that FindTogether plans for in slices.
 const MaxSlicedClasses = 16
 
-// domainsTried bounds the domains that FindTogether makes plans for: those with the most free room.
-const domainsTried = 8
+// FindTogether makes plans for so many domains at once: those with the most free room, and some of the others, in turn.
+const (
+	domainsBest   = 4
+	domainsInTurn = 4
+)
 
 // Together is where the pods of a gang are that are all in one domain, or its slices each in one part of it.
 type Together struct {
@@ -33,7 +36,9 @@ type PartClass struct {
 
 // FindTogether returns a plan for pods that are all to be in one domain (Node.Domain), and each of some slices in one part of it (Node.Part): of
 // the plans for single domains the one that evicts the fewest pods. Victims elsewhere give quota alone. Where slices are given, they are all pods.
-func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, budget int) (Plan, Together, Result) {
+//
+// It looks at a few domains. turn decides at which: when it counts up, each of n domains that might have room is looked at within n/4 turns.
+func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, turn, budget int) (Plan, Together, Result) {
 	if len(list) > 0 && len(classes) > MaxSlicedClasses {
 		return Plan{Why: fmt.Sprintf("its slices are of pods of %d different kinds, the limit is %d", len(classes), MaxSlicedClasses)}, Together{}, None
 	}
@@ -41,7 +46,7 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 	if len(domains) == 0 {
 		return Plan{Why: noDomain, Work: work}, Together{}, None
 	}
-	domains = domains[:min(len(domains), domainsTried)]
+	domains = inTurn(domains, turn)
 	work += len(list) * (8 + len(classes))
 	shapes := pack.Shapes(list)
 	var best Plan
@@ -69,6 +74,18 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 	return best, at, Found
 }
 
+// inTurn returns the best domains, and those others whose turn it is.
+func inTurn(domains []*domain, turn int) []*domain {
+	if len(domains) <= domainsBest+domainsInTurn {
+		return domains
+	}
+	out, rest := slices.Clone(domains[:domainsBest]), domains[domainsBest:]
+	for i := range domainsInTurn {
+		out = append(out, rest[(turn%len(rest)*domainsInTurn+i)%len(rest)])
+	}
+	return out
+}
+
 // noDomain says that no domain would do even if all candidates were gone.
 const noDomain = "no domain has room for all of its pods, even without the gangs that may be evicted"
 
@@ -79,8 +96,11 @@ const noParts = "no domain has room for each of its slices, even without the gan
 type domain struct {
 	name  string
 	nodes []Node
-	free  int64 // so many pods of the first class find room there now
+	free  int64 // which part of the pods of a class finds room there now, of the class that finds least, of wholeClass
 }
+
+// wholeClass is all pods of a class.
+const wholeClass = 1 << 20
 
 // domainsOf returns the domains that might have room for all pods once everybody is gone, those with the most free room first, and the work that
 // it was to find them.
@@ -101,13 +121,14 @@ func domainsOf(classes []Class, nodes []Node) (out []*domain, work int) {
 	for _, name := range api.SortedKeys(all) {
 		d := all[name]
 		work += workOfRooms(classes, d.nodes)
-		free, sometime := rooms(classes, d.nodes)
-		enough := len(classes) > 0
+		free, sometime, enough := rooms(classes, d.nodes)
+		enough = enough && len(classes) > 0
+		d.free = math.MaxInt64
 		for i, n := range sometime {
 			enough = enough && n >= int64(classes[i].Pods)
+			d.free = min(d.free, min(free[i], 1<<40)*wholeClass/int64(max(1, classes[i].Pods)))
 		}
 		if enough {
-			d.free = free[0]
 			out = append(out, d)
 		}
 	}
@@ -116,7 +137,8 @@ func domainsOf(classes []Class, nodes []Node) (out []*domain, work int) {
 }
 
 // rooms returns how many pods of each class fit on some nodes, each class as if it came alone: now, and once everybody is gone who may go.
-func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
+// Then, enough reports whether these nodes have together what all pods request.
+func rooms(classes []Class, nodes []Node) (free, sometime []int64, enough bool) {
 	names, requests := requestsOf(classes)
 	free, sometime = make([]int64, len(classes)), make([]int64, len(classes))
 	often := func(class uint32, room []int64) int64 {
@@ -131,7 +153,7 @@ func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
 		}
 		return n
 	}
-	now, later := make([]int64, len(names)), make([]int64, len(names))
+	now, later, sum := make([]int64, len(names)), make([]int64, len(names)), make([]int64, len(names))
 	for i := range nodes {
 		n := &nodes[i]
 		if len(n.Classes) == 0 {
@@ -144,6 +166,9 @@ func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
 				later[r] = api.AddSat(later[r], l.Amounts.Value(name))
 			}
 		}
+		for r, v := range later {
+			sum[r] = api.AddSat(sum[r], max(0, v))
+		}
 		for _, k := range n.Classes {
 			if int(k) < len(classes) {
 				free[k] = api.AddSat(free[k], often(k, now))
@@ -151,7 +176,12 @@ func rooms(classes []Class, nodes []Node) (free, sometime []int64) {
 			}
 		}
 	}
-	return free, sometime
+	for i, c := range classes {
+		for r, need := range requests[i*len(names) : (i+1)*len(names)] {
+			sum[r] = api.AddSat(sum[r], -api.MulSat(need, int64(c.Pods)))
+		}
+	}
+	return free, sometime, !slices.ContainsFunc(sum, func(left int64) bool { return left < 0 })
 }
 
 // workOfRooms is how much work rooms does.
@@ -231,7 +261,7 @@ func (d *domain) divide(classes []Class, list []pack.Slice, shapes, budget int) 
 	names := api.SortedKeys(byPart)
 	free, sometime, left := make([][]int64, len(names)), make([][]int64, len(names)), make([][]int64, len(names))
 	for i, name := range names {
-		free[i], sometime[i] = rooms(classes, byPart[name])
+		free[i], sometime[i], _ = rooms(classes, byPart[name])
 		left[i] = slices.Clone(sometime[i])
 	}
 	each := shapes*(len(names)+bits.Len(uint(shapes)))*(2+len(classes)) + len(list)*(8+len(classes)+len(names)/64)

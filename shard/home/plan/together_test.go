@@ -89,7 +89,7 @@ func testTogether(t *testing.T, sliced bool) {
 				list, left = append(list, s), left-n
 			}
 		}
-		got, to, result := FindTogether(p.classes, list, p.nodes, p.m, 0)
+		got, to, result := FindTogether(p.classes, list, p.nodes, p.m, 0, 0)
 		some, without := false, false
 		for _, domain := range []string{"d", "e"} {
 			at := make([]string, len(list))
@@ -160,7 +160,7 @@ func BenchmarkFindTogether(b *testing.B) {
 		nodes = append(nodes, n)
 	}
 	for b.Loop() {
-		if _, _, result := FindTogether([]Class{{Requests: cpus(1), Pods: 800}}, nil, nodes, m, 0); result != Found {
+		if _, _, result := FindTogether([]Class{{Requests: cpus(1), Pods: 800}}, nil, nodes, m, 0, 0); result != Found {
 			b.Fatal("no plan")
 		}
 	}

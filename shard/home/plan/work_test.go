@@ -244,9 +244,53 @@ func TestTooManyParts(t *testing.T) {
 		list = append(list, pack.Slice{Pods: []int64{1}, In: -1})
 	}
 	m := &Mandate{Candidates: []Candidate{{Gang: "v", Queue: "q", Demand: cpus(1000)}}}
-	p, to, result := FindTogether([]Class{{Requests: cpus(1), Pods: 1000}}, list, nodes, m, 0)
+	p, to, result := FindTogether([]Class{{Requests: cpus(1), Pods: 1000}}, list, nodes, m, 0, 0)
 	if want := "its slices would be in too many domains: its kinds of pods in each of them are more than 64, the limit"; result != None || p.Why != want || len(to.Of) > MaxClasses {
 		t.Errorf("%d: %d kinds, %s, want %s", result, len(to.Of), p.Why, want)
+	}
+}
+
+// TestFindTogetherInTurn has many domains that look better than the only one that has a plan: in each, either of two pods has room, but not both.
+func TestFindTogetherInTurn(t *testing.T) {
+	const domains = 40
+	classes := []Class{{Requests: cpus(4), Pods: 1}, {Requests: cpus(3), Pods: 1}}
+	for late := range domains {
+		m := &Mandate{Candidates: []Candidate{{Gang: "v", Queue: "q", Demand: cpus(7)}}}
+		var nodes []Node
+		for i := range domains {
+			domain := fmt.Sprintf("d%02d", i)
+			sizes, free := []int64{5, 2}, []int64{4, 2}
+			if i == late {
+				sizes, free = []int64{4, 3}, []int64{0, 0}
+			}
+			for k, size := range sizes {
+				nodes = append(nodes, Node{Shard: "s0", Domain: domain, Free: cpus(free[k]), Classes: []uint32{0, 1}, Leaves: []Leaves{{Gang: "v", Amounts: cpus(size - free[k])}}})
+			}
+		}
+		for _, first := range []int{0, 7} {
+			found := false
+			for turn := first; turn < first+domains/4 && !found; turn++ {
+				_, to, result := FindTogether(classes, nil, nodes, m, turn, 0)
+				found = result == Found && to.Domain == fmt.Sprintf("d%02d", late)
+			}
+			if !found {
+				t.Errorf("a plan in domain %d is not found within %d turns", late, domains/4)
+			}
+		}
+	}
+}
+
+// TestHopelessDomains leaves out domains which do not have together what the pods request, although each kind of pods has room there.
+func TestHopelessDomains(t *testing.T) {
+	classes := []Class{{Requests: cpus(4), Pods: 1}, {Requests: cpus(3), Pods: 1}}
+	var nodes []Node
+	for i := range 40 {
+		nodes = append(nodes, Node{Shard: "s0", Domain: fmt.Sprint(i), Free: cpus(6), Classes: []uint32{0, 1}})
+	}
+	nodes = append(nodes, Node{Shard: "s0", Domain: "z", Classes: []uint32{0, 1}, Leaves: []Leaves{{Gang: "v", Amounts: cpus(7)}}})
+	m := &Mandate{Candidates: []Candidate{{Gang: "v", Queue: "q", Demand: cpus(7)}}}
+	if p, to, result := FindTogether(classes, nil, nodes, m, 0, 0); result != Found || to.Domain != "z" {
+		t.Errorf("%d in %q: %s", result, to.Domain, p.Why)
 	}
 }
 
@@ -269,6 +313,6 @@ func (p *hard) find(budget int) (Plan, Result) {
 	if p.single {
 		return Find(p.classes, p.nodes, p.m, budget)
 	}
-	plan, _, result := FindTogether(p.classes, p.list, p.nodes, p.m, budget)
+	plan, _, result := FindTogether(p.classes, p.list, p.nodes, p.m, 0, budget)
 	return plan, result
 }
