@@ -17,7 +17,7 @@ const (
 // waits reports whether a gang has its minimum of pods, has not started, and may be admitted without somebody changing an object: only
 // others of its queue, quota, or room keep it waiting.
 func (c *Core) waits(g *gang) bool {
-	return !g.started && g.ownerless.IsZero() && !g.blocked.Hopeless() && c.obstacle(g).None()
+	return !g.started && g.ownerless.IsZero() && !g.blocked.Hopeless() && g.search.vain.None() && c.obstacle(g).None()
 }
 
 // positionOf returns the place of a gang among those of its queue that wait, and how many these are. It is 0 if the gang does not wait.
