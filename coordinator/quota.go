@@ -225,7 +225,8 @@ type queue struct {
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 	pool      api.Resources // the same with what the nodes have: what the queue's children share
 	gate      *gate         // of root: for how much gangs are admitted (supply.go)
-	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go)
+	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go),
+	hoped     account       // and those that no node would take
 
 	reserved   []*gang            // with a reservation in this very queue, in no order
 	tenants    map[string]*tenant // of this very queue, by namespace; never walked

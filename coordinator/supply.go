@@ -223,7 +223,8 @@ func (c *Core) lacks(r *request) *shortfall {
 }
 
 // expect counts a request that waits for nodes among those that start once there are more. It returns what quota would lack then, nil if
-// the request is one of them: autoscalers buy nodes for these, and for no others.
+// the request is one of them: autoscalers buy nodes for these, and for no others. Those that no node would take come after all others: perhaps no
+// autoscaler knows of a node for them.
 func (c *Core) expect(r *request) *shortfall {
 	c.unexpect(r)
 	for _, d := range r.delta {
@@ -232,7 +233,11 @@ func (c *Core) expect(r *request) *shortfall {
 			if !limited {
 				continue
 			}
-			if use := p.has(d.Resource).add(p.expected.get(d.Resource)).plus(d.Value); use.amount() > limit {
+			use := p.has(d.Resource).add(p.expected.get(d.Resource)).plus(d.Value)
+			if r.vain {
+				use = use.add(p.hoped.get(d.Resource))
+			}
+			if use.amount() > limit {
 				return &shortfall{reason: wire.DenyReason_DENY_QUOTA, queue: p, resource: d.Resource, short: use.plus(-limit).amount(),
 					capability: limit, charged: p.charged.get(d.Resource).amount(), requested: d.Value, afterOthers: true}
 			}
@@ -240,7 +245,7 @@ func (c *Core) expect(r *request) *shortfall {
 	}
 	r.expected = true
 	for p := r.queue; p != nil; p = p.parent {
-		p.expected.add(r.delta, 1)
+		p.expects(r).add(r.delta, 1)
 	}
 	return nil
 }
@@ -251,6 +256,13 @@ func (c *Core) unexpect(r *request) {
 	}
 	r.expected = false
 	for p := r.queue; p != nil; p = p.parent {
-		p.expected.add(r.delta, -1)
+		p.expects(r).add(r.delta, -1)
 	}
+}
+
+func (q *queue) expects(r *request) *account {
+	if r.vain {
+		return &q.hoped
+	}
+	return &q.expected
 }

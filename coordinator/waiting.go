@@ -37,7 +37,7 @@ type request struct {
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then
 	slot        int           // in Core.ring, -1 when it does not wait any more
 	place       int           // in requests of its namespace
-	expected    bool          // counts in queue.expected (supply.go)
+	expected    bool          // counts in queue.expected or queue.hoped (supply.go)
 	lacking     time.Time     // when it was first denied for lack of quota
 	candidate   bool          // has been denied for so long that it may get an earmark
 	unusedFor   time.Duration // of windows in which quota was kept for it and it did not start (earmarks.go)

@@ -127,10 +127,16 @@ func (c *Core) chargeBound(g *gang) {
 			c.sendReserve(g)
 			return
 		}
-	} else if ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have) {
+	} else if c.chargesBound(g) {
 		return
 	}
 	c.requestQuota(g, nil, false)
+}
+
+// chargesBound reports whether what is bound of a gang is charged, and nothing else.
+func (c *Core) chargesBound(g *gang) bool {
+	ch, have := &g.charge, g.pick((*pod).isChargeable)
+	return ch.reserve == nil && ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have)
 }
 
 // adjust keeps the charge of a gang that is being bound, or runs, at what its pods need. It shrinks at once, and grows by one

@@ -235,8 +235,8 @@ func (c *Core) resume(g *gang, why cause) {
 	case g.placed > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case why == giveUp:
-		if g.search.unfit == nil || g.tally.chargeable > 0 { // else it asks, in vain
-			c.sleep(g, g.search.unfit != nil)
+		if g.search.unfit == nil { // else it asks in vain
+			c.sleep(g, false)
 		}
 		c.become(g, collecting)
 		if g.tally.chargeable == 0 {

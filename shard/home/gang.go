@@ -270,9 +270,13 @@ func (c *Core) collect(g *gang) {
 		g.search.vain = c.noNode(g)
 		switch {
 		case g.search.vain.None():
-		case t.chargeable > 0: // what is bound is charged all the same
+		case t.bound > 0 && g.boundByUs():
 			why = g.search.vain
-		case g.charge.reserved || g.charge.claimed():
+		case t.chargeable > 0 && !c.chargesBound(g): // what is bound is charged, and then the rest is asked for in vain
+			g.blocked = report.Requested()
+			c.chargeBound(g)
+			return
+		case t.chargeable == 0 && (g.charge.reserved || g.charge.claimed()):
 			c.release(g)
 			return
 		}

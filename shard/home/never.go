@@ -12,40 +12,59 @@ import (
 
 // noNode returns why no node would take a gang, nothing if one might.
 func (c *Core) noNode(g *gang) report.Reason {
-	if s := g.search.unfit; s != nil {
-		if p := g.members[s.pod.UID]; p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key {
-			return s.reason(c.whyNoRoom(g, s.class))
-		}
-		g.search.unfit = nil
+	if s := g.search.unfit; s != nil && g.isUnfit() {
+		return s.reason(c.whyNoRoom(g, s.class))
 	}
+	g.search.unfit = nil
 	return c.neverFits(g)
 }
 
-// asksAnew asks for the reservation of a gang once more if it is known now that no node would take it, or that one might, and reports whether it does.
-func (c *Core) asksAnew(g *gang, a *reserveCall) bool {
+// isUnfit reports whether a search has found that no node would take a pod of the gang as it is.
+func (g *gang) isUnfit() bool {
+	s := g.search.unfit
+	if s == nil {
+		return false
+	}
+	p := g.members[s.pod.UID]
+	return p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key
+}
+
+// askAnew asks for the reservation of a gang once more, as its pods and the nodes are now.
+func (c *Core) askAnew(g *gang, pods []*pod) {
+	if g.search.vain = c.noNode(g); g.search.vain.None() {
+		c.wakeUp(g)
+	}
+	c.requestQuota(g, pods, false)
+}
+
+// turns asks anew if it is known now that no node would take a gang which is denied, or that one might, and reports whether it did. A gang that asks
+// in vain sleeps until nodes change.
+func (c *Core) turns(g *gang, a *reserveCall) bool {
 	s := &g.search
+	if a.denied == nil || a.judged && a.vain.None() || g.claim != nil || g.charge.claimed() {
+		return false
+	}
+	if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) { // not all nodes are known
+		c.wakeAt(g, at)
+		return false
+	}
+	if !c.knowsNodes() {
+		return false
+	}
 	switch {
-	case a.denied == nil || !c.knowsNodes() || g.claim != nil || g.charge.claimed():
-		return false
-	case !a.judged: // nodes were not known when it asked
-		if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) {
-			c.wakeAt(g, at)
-			return false
-		}
-		a.judged = true
 	case a.vain.None():
-		return false
+		a.judged = true
 	case s.sleep == nil:
 		c.sleepInVain(g, a)
 		return false
-	case c.asleep(g):
+	case (s.unfit == nil || g.isUnfit()) && c.asleep(g):
 		return false
 	case a.nodes != c.nodes: // what a search found may not hold any more
 		s.unfit = nil
 	}
 	s.vain, a.nodes = c.noNode(g), c.nodes
 	if s.vain.None() != a.vain.None() {
-		c.requestQuota(g, c.choose(g), false)
+		c.askAnew(g, c.choose(g))
 		return true
 	}
 	if a.vain = s.vain; !a.vain.None() {

@@ -153,7 +153,7 @@ func (c *Core) await(g *gang) {
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.requestQuota(g, c.choose(g), false)
+			c.askAnew(g, c.choose(g))
 		}
 		return
 	}
@@ -165,9 +165,6 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if g.tally.chargeable == 0 && c.asksAnew(g, a) {
-		return
-	}
 	if !c.stillWanted(g, a) {
 		pods := c.choose(g)
 		now := append(g.pick((*pod).isChargeable), pods...)
@@ -177,12 +174,14 @@ func (c *Core) await(g *gang) {
 				return
 			}
 			if !c.renounce(g) {
-				g.search.vain = c.noNode(g)
-				c.requestQuota(g, pods, false)
+				c.askAnew(g, pods)
 			}
 			return
 		}
 		a.pods = pods
+	}
+	if c.turns(g, a) {
+		return
 	}
 	c.sendReserve(g)
 	switch {

@@ -201,9 +201,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
 			s := &shortage{pod: p.Pod, class: p.asked, never: true}
 			if c.blockedShort(g, s); !g.started && g.state == holding {
-				if g.search.unfit = s; g.tally.chargeable == 0 {
-					g.search.short, g.blocked = nil, report.Reason{} // it is said once it is known whether there is quota
-				}
+				g.search.unfit, g.search.short, g.blocked = s, nil, report.Reason{} // it is said once it is known whether there is quota
 				c.retreat(g, giveUp)
 				return
 			}

@@ -40,7 +40,9 @@ func (c *Core) sleep(g *gang, never bool) {
 	}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
-	c.sleepRuled(g)
+	if !never {
+		c.sleepRuled(g)
+	}
 	if !c.asleep(g) {
 		c.touch(g) // an edit of before the search ends it at once, and nothing else would have the gang looked at again
 	}

@@ -165,6 +165,9 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	if p.Node == "" {
 		for _, r := range rows { // one that was inherited
+			if api.NewerVersion(r.rv, p.ResourceVersion) {
+				continue // that is how the pod was before
+			}
 			if k := c.kin(p.Namespace, p.Labels, p.Unlisted); k != r.kin && r.charge != "" {
 				r.kin = k
 				if at, charged := c.cache.Lookup(r.charge); charged {

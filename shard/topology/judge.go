@@ -79,10 +79,14 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			return Verdict{Wait: true}
 		}
 		rules[i] = r
-		if r != nil {
-			some = true
-			asked.add(r)
+		if r == nil {
+			continue
 		}
+		if !v.nodes[v.nodeOf(m.Node)].seen { // it may be in any domain
+			return Verdict{Wait: true}
+		}
+		some = true
+		asked.add(r)
 	}
 	if !some {
 		return Verdict{}
@@ -235,7 +239,9 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 	if len(class.Joins) == 0 && len(v.wide(string(class.Repels))) == 0 && (!v.Concerned(m.Namespace) || fault.On(fault.PlainUnjudged)) {
 		return nil, false
 	}
-	if p := v.podOf(m.Namespace, m.UID); p != nil && !p.object.Unlisted {
+	if p := v.podOf(m.Namespace, m.UID); p != nil && api.NewerVersion(m.Version, p.object.ResourceVersion) {
+		return nil, true // its labels may be others
+	} else if p != nil && !p.object.Unlisted {
 		class = class.With(p.object.Labels)
 	} else if p == nil && !api.NewerVersion(m.Version, v.version) {
 		return nil, false // it is gone: its Binding will be refused

@@ -228,6 +228,24 @@ func TestJudge(t *testing.T) {
 			j.node("b2")
 			return before + ", " + j.says(6, "p@10>b1"), "wait, [p] " + avoids
 		},
+		"its own node, if it was never seen, may be in any zone": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@11>b2")
+			before := j.says(6, "q@11>b2")
+			j.node("b2")
+			return before + ", " + j.says(6, "q@11>b2"), "wait, ok"
+		},
+		"a pod that was not seen as its row names it may have other labels": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "y", "", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@20>a2")
+			before := j.says(6, "q@20>a2")
+			j.pod("q", "20", "x", "", "")
+			return before + ", " + j.says(6, "q@20>a2"), "wait, [q] " + avoided
+		},
 		"a row supports nobody, a bound pod does": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "beside", "")
 			j.pod("q", "11", "x", "", "")
