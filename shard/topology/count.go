@@ -15,11 +15,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Bounds of what the pods of a namespace may have counted. A term about namespaces with some labels counts as many, for it is compared
+// Bounds of what the pods of a namespace may have counted: of selectors, and as many terms that they carry. A term about namespaces with some labels counts as many, for it is compared
 // with the pods of all.
 const (
 	countedByNamespace = 1024 // different terms and selectors
 	anywhereCounts     = 16
+	talliesByNamespace = 2048        // of spreads: one selector may be counted by many topology keys, and on many sets of nodes
 	countKept          = time.Minute // without a pod that asks for it
 	remembered         = 4096        // terms read, and rules made
 	// countedRate is what counting something new may take for a namespace in a second: kins and nodes looked at.
@@ -36,7 +37,7 @@ type counter struct {
 	on      map[int32]counts
 	tallies []*tally
 	by      map[string]bool // namespaces of pods that ask
-	maker   string          // in View.made
+	maker   string          // in View.made, or View.carried
 	weight  int
 	used    time.Time
 	opened  uint64 // how often something was counted otherwise, so that a pod may fit that did not before
@@ -59,6 +60,9 @@ type tally struct {
 	nodes   []int32 // by domain: those admitted
 	domains int     // with nodes
 	total   counts
+
+	maker string // in View.tallied, "" if it is not that of a spread
+	used  time.Time
 
 	members int            // nodes that are in some domain
 	numbers [ways]spectrum // of pods in the domains with nodes; those that nobody asked for are not kept
@@ -286,23 +290,56 @@ func (t *tally) all(holds bool) int32 {
 
 // tallyOf returns the tally of a counter over a topology key, which it makes if it is new.
 func (v *View) tallyOf(s *counter, label string, beside []string, f *filter) *tally {
-	col := v.columnOf(label)
-	var others []*column
+	if t := v.knownTally(s, label, beside, f); t != nil {
+		return t
+	}
+	t := &tally{counter: s, column: v.columnOf(label), filter: f}
 	for _, b := range beside {
 		if b != label {
-			others = append(others, v.columnOf(b))
+			t.beside = append(t.beside, v.columnOf(b))
 		}
 	}
-	for _, t := range s.tallies {
-		if t.column == col && t.filter == f && slices.Equal(t.beside, others) {
-			return t
-		}
-	}
-	t := &tally{counter: s, column: col, beside: others, filter: f}
 	for n := range v.nodes {
 		t.put(int32(n), 1)
 	}
 	s.tallies, v.tallies = append(s.tallies, t), append(v.tallies, t)
+	return t
+}
+
+// knownTally returns the same if it is there, nil otherwise.
+func (v *View) knownTally(s *counter, label string, beside []string, f *filter) *tally {
+	var others []*column
+	for _, b := range beside {
+		if b != label {
+			others = append(others, v.columns[b])
+		}
+	}
+	for _, t := range s.tallies {
+		if t.column == v.columns[label] && t.filter == f && slices.Equal(t.beside, others) {
+			return t
+		}
+	}
+	return nil
+}
+
+// spreadTally returns the tally of a spread of a namespace's pods, nil if the namespace has so many, or has had too much counted lately.
+func (v *View) spreadTally(c *counter, by string, s *api.Spread, beside []string, own *v1.PodSpec, constraints []byte, most int) *tally {
+	full := v.tallied[by] >= most || v.spent.Spent(v.now, by) >= countedAtOnce
+	f, ok := v.filterOf(s, own, constraints, by, !full)
+	if !ok {
+		return nil
+	}
+	t := v.knownTally(c, s.Topology, beside, f)
+	if t == nil && full {
+		return nil
+	}
+	if t == nil {
+		t = v.tallyOf(c, s.Topology, beside, f)
+		t.maker = by
+		v.tallied[by]++
+		v.spent.Spend(v.now, by, int64(len(v.nodes)*(1+len(beside))))
+	}
+	t.used = v.now
 	return t
 }
 
@@ -365,11 +402,11 @@ func (v *View) carrierOf(t *api.Term, by string) *carrier {
 	if selects {
 		weight = anywhereCounts
 	}
-	if v.made[by]+weight > countedByNamespace {
+	if v.carried[by]+weight > countedByNamespace { // counters do not count here: pods that only wait must not have terms of bound ones left out
 		v.Excess[by] = true
 		return nil
 	}
-	v.made[by] += weight
+	v.carried[by] += weight
 	c := &carrier{term: t, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}}
 	v.carriers[t.ID] = c
 	for _, name := range named {
@@ -385,29 +422,30 @@ func (v *View) carrierOf(t *api.Term, by string) *carrier {
 }
 
 // filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes. Their own selectors are those of
-// the constraints unless they are given.
-func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte) *filter {
+// the constraints unless they are given. It is not ok if it is new and may not be made.
+func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte, by string, may bool) (_ *filter, ok bool) {
 	if !s.Affinity && !s.Taints || len(constraints) == 0 && own == nil && !s.Taints {
-		return nil
+		return nil, true
 	}
 	spec, err := api.ReadConstraints(constraints)
 	if err != nil {
-		return nil
+		return nil, true
 	}
 	if own != nil {
 		spec.NodeSelector, spec.Affinity = own.NodeSelector, own.Affinity
 		if constraints, err = spec.Marshal(); err != nil {
-			return nil
+			return nil, true
 		}
 	}
 	selects := s.Affinity && (len(spec.NodeSelector) > 0 || spec.Affinity != nil)
 	if !selects && !s.Taints {
-		return nil
+		return nil, true
 	}
 	id := string([]byte{flag(selects), flag(s.Taints)}) + string(constraints)
-	if f := v.filters[id]; f != nil {
-		return f
+	if f := v.filters[id]; f != nil || !may {
+		return f, f != nil
 	}
+	v.spent.Spend(v.now, by, int64(len(v.nodes)*(1+len(constraints)/64)))
 	f := &filter{id: id, admits: make([]bool, len(v.nodes)), taints: s.Taints, tolerate: spec.Tolerations}
 	if selects {
 		a := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
@@ -417,7 +455,7 @@ func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte) *fil
 		f.judge(v, int32(n))
 	}
 	v.filters[id] = f
-	return f
+	return f, true
 }
 
 func flag(b bool) byte {
@@ -481,28 +519,27 @@ func (v *View) sweep() {
 		}
 	}
 	dead := map[*counter]bool{}
-	drop := func(s *counter) {
-		if v.made[s.maker] -= s.weight; v.made[s.maker] <= 0 {
-			delete(v.made, s.maker)
+	drop := func(s *counter, made map[string]int) {
+		if made[s.maker] -= s.weight; made[s.maker] <= 0 {
+			delete(made, s.maker)
 		}
 		dead[s] = true
 	}
 	for id, s := range v.counters {
 		if s.used.Before(old) {
-			drop(s)
+			drop(s, v.made)
 			delete(v.counters, id)
 		}
 	}
 	for id, c := range v.carriers {
 		if c.kins == 0 && c.used.Before(old) {
-			drop(&c.counter)
+			drop(&c.counter, v.carried)
 			delete(v.carriers, id)
 		}
 	}
 	if len(dead) > 0 {
 		gone := func(s *counter) bool { return dead[s] }
 		lone := func(c *carrier) bool { return dead[&c.counter] }
-		v.tallies = slices.DeleteFunc(v.tallies, func(t *tally) bool { return dead[t.counter] })
 		v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
 		for _, s := range v.spaces {
 			s.counters, s.carriers = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone)
@@ -513,6 +550,18 @@ func (v *View) sweep() {
 			}
 		}
 	}
+	v.tallies = slices.DeleteFunc(v.tallies, func(t *tally) bool {
+		if !dead[t.counter] && (t.maker == "" || !t.used.Before(old)) {
+			return false
+		}
+		if t.maker != "" {
+			if v.tallied[t.maker]--; v.tallied[t.maker] <= 0 {
+				delete(v.tallied, t.maker)
+			}
+		}
+		t.counter.tallies = slices.DeleteFunc(t.counter.tallies, func(o *tally) bool { return o == t })
+		return true
+	})
 	for name, s := range v.spaces {
 		if len(s.pods)+len(s.kins)+len(s.counters)+len(s.carriers)+len(s.labels) == 0 {
 			delete(v.spaces, name)

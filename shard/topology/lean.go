@@ -118,8 +118,12 @@ func (v *View) lean(namespace string, class *api.Class) *Leanings {
 		if s == nil {
 			return nil
 		}
+		t := v.spreadTally(s, namespace, c, keys, nil, class.Constraints, talliesByNamespace/2)
+		if t == nil {
+			return nil
+		}
 		l.asks = append(l.asks, s)
-		l.crowd = append(l.crowd, crowdRule{tally: v.tallyOf(s, c.Topology, keys, v.filterOf(c, nil, class.Constraints)), some: c.MaxSkew - 1})
+		l.crowd = append(l.crowd, crowdRule{tally: t, some: c.MaxSkew - 1})
 	}
 	return l
 }

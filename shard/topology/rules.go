@@ -189,7 +189,11 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		if !ask(c) {
 			return nil, false
 		}
-		rule := spreadRule{tally: v.tallyOf(c, s.Topology, keys, v.filterOf(s, joins.Own, class.Constraints)), skew: s.MaxSkew, domains: s.MinDomains}
+		t := v.spreadTally(c, namespace, s, keys, joins.Own, class.Constraints, talliesByNamespace)
+		if t == nil {
+			return nil, false
+		}
+		rule := spreadRule{tally: t, skew: s.MaxSkew, domains: s.MinDomains}
 		if s.Selects(class.Labels) {
 			rule.self = 1
 		}

@@ -44,7 +44,9 @@ type View struct {
 	filters       map[string]*filter
 	rules         map[ruleKey]*Rules
 	generation    uint64         // of carriers: rules of another are made anew
-	made          map[string]int // counters and carriers by namespace
+	made          map[string]int // counters by namespace,
+	carried       map[string]int // carriers,
+	tallied       map[string]int // and tallies of spreads
 	spent         fair.Budget    // on counting what is new
 	swept         time.Time
 	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
@@ -143,7 +145,7 @@ func New() *View {
 	return &View{
 		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
 		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
-		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
+		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
 		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
 	}
 }

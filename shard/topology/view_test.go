@@ -419,3 +419,58 @@ func TestSharedHostname(t *testing.T) {
 		t.Errorf("what repelled it is gone: %v", o)
 	}
 }
+
+// One selector may be counted by many topology keys: by so many for a namespace, and none of them for longer than somebody asks.
+func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
+	v := New()
+	now := time.Unix(1000, 0)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": name}}}, nil)})
+	}
+	const each = 8
+	class := func(namespace string, i int) *api.Class {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Namespace: namespace, UID: types.UID(fmt.Sprint(namespace, i)), Labels: map[string]string{"app": "a"}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
+		for k := range each {
+			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: fmt.Sprintf("key-%d-%d", i, k),
+				WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}})
+		}
+		seen := api.FromPod(p, nil, api.Rules{})
+		return seen.Class.With(seen.Labels)
+	}
+	for _, namespace := range []string{"ns", "other"} {
+		v.Step(now, event.NamespaceSeen{Name: namespace})
+	}
+	full := talliesByNamespace / each
+	for i := range full {
+		if r, ok := v.RulesOf("ns", class("ns", i)); !ok || r == nil {
+			t.Fatalf("%d of %d are not counted", i, full)
+		}
+	}
+	if _, ok := v.RulesOf("ns", class("ns", full)); ok {
+		t.Error("there is no end to what a namespace may have counted")
+	}
+	for _, is := range []struct {
+		namespace string
+		i         int
+	}{{"ns", 0}, {"other", full}} {
+		if _, ok := v.RulesOf(is.namespace, class(is.namespace, is.i)); !ok {
+			t.Errorf("%+v is not counted any more", is)
+		}
+	}
+	for range 10 {
+		now = now.Add(countKept / 6)
+		v.Step(now, event.Tick{})
+		if _, ok := v.RulesOf("ns", class("ns", 0)); !ok {
+			t.Error("who still asks is forgotten")
+		}
+	}
+	if n := len(v.tallies); n != each {
+		t.Errorf("%d tallies are kept, %d are in use", n, each)
+	}
+	if _, ok := v.RulesOf("ns", class("ns", full)); !ok || v.tallied["ns"] != 2*each || v.tallied["other"] != 0 {
+		t.Errorf("what nobody asks for still counts: %v", v.tallied)
+	}
+	if o, _ := v.RulesOf("ns", class("ns", 0)); o.Obstacle(v.Node("n1"), true) == None {
+		t.Error("a node without the labels takes such a pod")
+	}
+}
