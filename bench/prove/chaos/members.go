@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,6 +134,13 @@ func (r *run) addMember(name, role, user string) error {
 }
 
 func freeAddress(in network.Place, host string) (string, error) {
+	if in == (network.Place{}) { // other programs are there, too
+		ports, err := local.FreePorts(1)
+		if err != nil {
+			return "", err
+		}
+		return net.JoinHostPort(host, strconv.Itoa(ports[0])), nil
+	}
 	var l net.Listener
 	err := in.In(func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); return err })
 	if err != nil {
