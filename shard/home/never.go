@@ -12,7 +12,8 @@ import (
 
 // noNode returns why no node would take a gang, nothing if one might.
 func (c *Core) noNode(g *gang) report.Reason {
-	if s := g.search.unfit; s != nil && g.isUnfit() {
+	if g.isUnfit() {
+		s := g.search.unfit
 		return s.reason(c.whyNoRoom(g, s.class))
 	}
 	g.search.unfit = nil
@@ -29,9 +30,9 @@ func (g *gang) isUnfit() bool {
 	return p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key
 }
 
-// askAnew asks for the reservation of a gang once more, as its pods and the nodes are now.
-func (c *Core) askAnew(g *gang, pods []*pod) {
-	if g.search.vain = c.noNode(g); g.search.vain.None() {
+// askAnew asks for the reservation of a gang once more, for the pods that it has now. vain is what noNode says of it.
+func (c *Core) askAnew(g *gang, pods []*pod, vain report.Reason) {
+	if g.search.vain = vain; vain.None() {
 		c.wakeUp(g)
 	}
 	c.requestQuota(g, pods, false)
@@ -62,12 +63,13 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	case a.nodes != c.nodes: // what a search found may not hold any more
 		s.unfit = nil
 	}
-	s.vain, a.nodes = c.noNode(g), c.nodes
-	if s.vain.None() != a.vain.None() {
-		c.askAnew(g, c.choose(g))
+	vain := c.noNode(g)
+	if vain.None() != a.vain.None() {
+		c.askAnew(g, c.choose(g), vain)
 		return true
 	}
-	if a.vain = s.vain; !a.vain.None() {
+	s.vain, a.vain, a.nodes = vain, vain, c.nodes
+	if !vain.None() {
 		c.sleepInVain(g, a)
 	}
 	return false

@@ -153,7 +153,7 @@ func (c *Core) await(g *gang) {
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.askAnew(g, c.choose(g))
+			c.askAnew(g, c.choose(g), c.noNode(g))
 		}
 		return
 	}
@@ -174,7 +174,7 @@ func (c *Core) await(g *gang) {
 				return
 			}
 			if !c.renounce(g) {
-				c.askAnew(g, pods)
+				c.askAnew(g, pods, c.noNode(g))
 			}
 			return
 		}

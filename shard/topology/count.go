@@ -15,10 +15,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Bounds of what the pods of a namespace may have counted: of selectors, and as many terms that they carry. A term about namespaces with some labels counts as many, for it is compared
+// Bounds of what the pods of a namespace may have counted. A term about namespaces with some labels counts as many, for it is compared
 // with the pods of all.
 const (
-	countedByNamespace = 1024 // different terms and selectors
+	countedByNamespace = 1024 // different selectors that they ask for, and as many terms that they carry
 	anywhereCounts     = 16
 	talliesByNamespace = 2048        // of spreads: one selector may be counted by many topology keys, and on many sets of nodes
 	countKept          = time.Minute // without a pod that asks for it
@@ -293,6 +293,10 @@ func (v *View) tallyOf(s *counter, label string, beside []string, f *filter) *ta
 	if t := v.knownTally(s, label, beside, f); t != nil {
 		return t
 	}
+	return v.newTally(s, label, beside, f)
+}
+
+func (v *View) newTally(s *counter, label string, beside []string, f *filter) *tally {
 	t := &tally{counter: s, column: v.columnOf(label), filter: f}
 	for _, b := range beside {
 		if b != label {
@@ -306,7 +310,7 @@ func (v *View) tallyOf(s *counter, label string, beside []string, f *filter) *ta
 	return t
 }
 
-// knownTally returns the same if it is there, nil otherwise.
+// knownTally returns the tally that tallyOf would, nil if that is new.
 func (v *View) knownTally(s *counter, label string, beside []string, f *filter) *tally {
 	var others []*column
 	for _, b := range beside {
@@ -334,7 +338,7 @@ func (v *View) spreadTally(c *counter, by string, s *api.Spread, beside []string
 		return nil
 	}
 	if t == nil {
-		t = v.tallyOf(c, s.Topology, beside, f)
+		t = v.newTally(c, s.Topology, beside, f)
 		t.maker = by
 		v.tallied[by]++
 		v.spent.Spend(v.now, by, int64(len(v.nodes)*(1+len(beside))))
