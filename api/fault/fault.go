@@ -58,6 +58,7 @@ const (
 	UnsaidLabels        Fault = "unsaid-labels"         // shard/node: a pod whose labels were not said is taken for one that no anti-affinity term matches
 	OneSided            Fault = "one-sided"             // cache: a pod keeps away from those that it repels, and not from those that repel it
 	HeirForgetsTerms    Fault = "heir-forgets-terms"    // shard/node: an inherited row repels nobody
+	NodesUnsaid         Fault = "nodes-unsaid"          // shard/topology: a row is counted where its node was seen last, whatever its shard knew
 	JudgedUnseen        Fault = "judged-unseen"         // shard/topology: rows are judged before the log was seen up to them
 	PlainUnjudged       Fault = "plain-unjudged"        // shard/topology: a pod that requires nothing itself is not judged
 	DeletedIsOver       Fault = "deleted-is-over"       // shard/topology: a row is over when its key is deleted

@@ -2645,16 +2645,17 @@ func (x *Demand) GetAttach() []*Amount {
 }
 
 type IntentRow struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	PodUid             string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
-	PodResourceVersion string                 `protobuf:"bytes,2,opt,name=pod_resource_version,json=podResourceVersion,proto3" json:"pod_resource_version,omitempty"` // the Binding carries exactly this one
-	Namespace          string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name               string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	Node               string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
-	Gang               uint32                 `protobuf:"varint,6,opt,name=gang,proto3" json:"gang,omitempty"`     // index into gangs
-	Demand             uint32                 `protobuf:"varint,7,opt,name=demand,proto3" json:"demand,omitempty"` // index into demands
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	PodUid              string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	PodResourceVersion  string                 `protobuf:"bytes,2,opt,name=pod_resource_version,json=podResourceVersion,proto3" json:"pod_resource_version,omitempty"` // the Binding carries exactly this one
+	Namespace           string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name                string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Node                string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Gang                uint32                 `protobuf:"varint,6,opt,name=gang,proto3" json:"gang,omitempty"`                                                           // index into gangs
+	Demand              uint32                 `protobuf:"varint,7,opt,name=demand,proto3" json:"demand,omitempty"`                                                       // index into demands
+	NodeResourceVersion string                 `protobuf:"bytes,8,opt,name=node_resource_version,json=nodeResourceVersion,proto3" json:"node_resource_version,omitempty"` // of the node as it was when the row was written: which domains it is in
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *IntentRow) Reset() {
@@ -2734,6 +2735,13 @@ func (x *IntentRow) GetDemand() uint32 {
 		return x.Demand
 	}
 	return 0
+}
+
+func (x *IntentRow) GetNodeResourceVersion() string {
+	if x != nil {
+		return x.NodeResourceVersion
+	}
+	return ""
 }
 
 // "Let this gang be charged with demand." Without a reservation it asks for one; with one it asks to resize it: smaller
@@ -8996,7 +9004,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\aamounts\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
 	"\x06repels\x18\x03 \x01(\fR\x06repels\x12.\n" +
-	"\x06attach\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x06attach\"\xc8\x01\n" +
+	"\x06attach\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\x06attach\"\xfc\x01\n" +
 	"\tIntentRow\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x120\n" +
 	"\x14pod_resource_version\x18\x02 \x01(\tR\x12podResourceVersion\x12\x1c\n" +
@@ -9004,7 +9012,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
-	"\x06demand\x18\a \x01(\rR\x06demand\"\xd2\x04\n" +
+	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xd2\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

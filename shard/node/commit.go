@@ -266,14 +266,18 @@ func (c *Core) write() {
 				if r.phase != queued {
 					continue
 				}
-				size := b.sizeOf(r, gangs, demands)
+				var nodeVersion string
+				if n := c.nodes[r.node]; n != nil {
+					nodeVersion = n.ResourceVersion
+				}
+				size := b.sizeOf(r, gangs, demands) + len(nodeVersion)
 				if len(b.rows) > 0 && (len(b.rows) >= c.maxRows() || b.size+size > c.cfg.MaxBytes) {
 					full = true
 					rest = append(rest, m)
 					break
 				}
 				took = true
-				b.add(r, size, gangs, demands)
+				b.add(r, nodeVersion, size, gangs, demands)
 				c.enter(r, inFlight)
 			}
 			if took {
@@ -332,7 +336,7 @@ func demandSize(class *api.Class) int {
 	return size
 }
 
-func (b *batch) add(r *row, size int, gangs, demands map[string]uint32) {
+func (b *batch) add(r *row, nodeVersion string, size int, gangs, demands map[string]uint32) {
 	ref := r.gang.ref
 	gi, ok := gangs[r.gang.key]
 	if !ok {
@@ -347,7 +351,7 @@ func (b *batch) add(r *row, size int, gangs, demands map[string]uint32) {
 		b.record.Demands = append(b.record.Demands, wire.FromDemand(r.class))
 	}
 	b.size += size
-	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, Gang: gi, Demand: di})
+	b.record.Rows = append(b.record.Rows, &wire.IntentRow{PodUid: r.uid, PodResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node, NodeResourceVersion: nodeVersion, Gang: gi, Demand: di})
 	b.rows = append(b.rows, r)
 }
 

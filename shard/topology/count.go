@@ -18,7 +18,8 @@ import (
 // Bounds of what the pods of a namespace may have counted. A term about namespaces with some labels counts as many, for it is compared
 // with the pods of all.
 const (
-	countedByNamespace = 1024 // different selectors that they ask for, and as many terms that they carry
+	countedByNamespace = 1024                   // different selectors that they ask for, and as many terms that they carry while they wait
+	carriedByNamespace = 2 * countedByNamespace // terms of all pods: those that wait in one process cannot have those left out that are bound by others
 	anywhereCounts     = 16
 	talliesByNamespace = 2048        // of spreads: one selector may be counted by many topology keys, and on many sets of nodes
 	countKept          = time.Minute // without a pod that asks for it
@@ -172,6 +173,12 @@ func (s *counter) addAll(k *kin, by int32) {
 	for n, c := range k.on {
 		s.add(n, c, by)
 	}
+}
+
+// Full reports whether the pods of a namespace ask for about as much as is counted for it.
+func (v *View) Full(namespace string) bool {
+	const most = countedByNamespace - anywhereCounts
+	return v.made[namespace] > most || v.carried[namespace] > most || v.tallied[namespace] >= talliesByNamespace
 }
 
 // at returns the domain of a node, -1 if it does not count.
@@ -394,8 +401,8 @@ func (v *View) counterOf(id, by string, spaces []string, matches func(k *kin) bo
 	return s
 }
 
-// carrierOf returns the counter of the pods that carry a term. It is nil if their namespace has too many.
-func (v *View) carrierOf(t *api.Term, by string) *carrier {
+// carrierOf returns the counter of the pods that carry a term. It is nil if their namespace has so many.
+func (v *View) carrierOf(t *api.Term, by string, most int) *carrier {
 	if c := v.carriers[t.ID]; c != nil {
 		c.used = v.now
 		c.by[by] = true
@@ -406,8 +413,7 @@ func (v *View) carrierOf(t *api.Term, by string) *carrier {
 	if selects {
 		weight = anywhereCounts
 	}
-	if v.carried[by]+weight > countedByNamespace { // counters do not count here: pods that only wait must not have terms of bound ones left out
-		v.Excess[by] = true
+	if v.carried[by]+weight > most {
 		return nil
 	}
 	v.carried[by] += weight

@@ -57,10 +57,12 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 	}
 	v.settleBlind()
 	point, first := place{revision: revision, index: -1}, revision
+	unknown := make([]bool, len(members)) // the member's node
 	for i := range members {
 		for _, r := range v.rows[members[i].UID] {
 			if r.node == members[i].Node && r.version == members[i].Version {
 				first = min(first, r.place.revision)
+				unknown[i] = unknown[i] || !v.knowsNode(r)
 				if r.place.compare(point) > 0 {
 					point = r.place
 				}
@@ -82,7 +84,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		if r == nil {
 			continue
 		}
-		if !v.nodes[v.nodeOf(m.Node)].seen { // it may be in any domain
+		if unknown[i] || !v.nodes[v.nodeOf(m.Node)].seen { // it may be in any domain
 			return Verdict{Wait: true}
 		}
 		some = true

@@ -32,8 +32,10 @@ func newJudged() *judged {
 
 func (j *judged) step(ev event.Event) { j.Step(time.Unix(1000, 0), ev) }
 
-func (j *judged) node(name string) {
-	j.step(event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": name[:1]}}}, nil)})
+func (j *judged) node(name string) { j.move(name, "1", name[:1]) }
+
+func (j *judged) move(name, version, zone string) {
+	j.step(event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: map[string]string{"zone": zone}}}, nil)})
 }
 
 // pod makes one: apart keeps away from those of its app in its zone, beside goes only where they are, even is spread.
@@ -68,17 +70,17 @@ func (oncePod) Volumes(p *v1.Pod) (reach api.Reach, why string) {
 
 func (oncePod) DeviceClass(string) string { return "" }
 
-// rows writes a key: pod@version->node of each.
+// rows writes a key: pod@version>node of each, and perhaps @ and the version of the node.
 func (j *judged) rows(revision int64, rows ...string) {
 	record := &wire.IntentsRecord{}
 	for _, text := range rows {
-		var uid, version, node string
-		fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(text), "%s %s %s", &uid, &version, &node)
+		var uid, version, node, nodeVersion string
+		fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(text), "%s %s %s %s", &uid, &version, &node, &nodeVersion)
 		demand := &wire.Demand{}
 		if p := j.pods[uid]; p != nil {
 			demand.Repels = p.Class.Repels
 		}
-		record.Rows = append(record.Rows, &wire.IntentRow{PodUid: uid, PodResourceVersion: version, Namespace: "ns", Name: uid, Node: node, Demand: uint32(len(record.Demands))})
+		record.Rows = append(record.Rows, &wire.IntentRow{PodUid: uid, PodResourceVersion: version, Namespace: "ns", Name: uid, Node: node, NodeResourceVersion: nodeVersion, Demand: uint32(len(record.Demands))})
 		record.Demands = append(record.Demands, demand)
 	}
 	j.log(revision, record)
@@ -237,6 +239,36 @@ func TestJudge(t *testing.T) {
 			j.node("b2")
 			return before + ", " + j.says(6, "q@11>b2"), "wait, ok"
 		},
+		"a node that was not seen as a row's shard knew it may be in another zone": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "q@11>b1@30")
+			j.rows(6, "p@10>a1@1")
+			before := j.says(6, "p@10>a1")
+			j.pod("q", "12", "x", "", "b1")
+			bound := j.says(6, "p@10>a1")
+			j.move("b1", "30", "a")
+			return before + ", " + bound + ", " + j.says(6, "p@10>a1"), "wait, wait, [p] " + avoids
+		},
+		"its own node, too": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1@1")
+			j.rows(6, "q@11>b1@30")
+			before := j.says(6, "q@11>b1")
+			j.move("b1", "31", "a")
+			return before + ", " + j.says(6, "q@11>b1"), "wait, [q] " + avoided
+		},
+		"a row on such a node whose pod is gone is over": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "q@11>b1@30")
+			j.pod("q", "12", "x", "", "b1")
+			j.rows(6, "p@10>a1@1")
+			before := j.says(6, "p@10>a1")
+			j.step(event.PodGone{Namespace: "ns", UID: "q"})
+			return before + ", " + j.says(6, "p@10>a1"), "wait, ok"
+		},
 		"a pod that was not seen as its row names it may have other labels": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "apart", "")
 			j.pod("q", "11", "y", "", "")
@@ -359,5 +391,25 @@ func TestLogReadAnew(t *testing.T) {
 	j.step(event.PodsReplaced{Pods: list, AfterLog: true})
 	if got := j.says(8, "q@11>a2"); got != "ok" {
 		t.Errorf("after the list: %s", got)
+	}
+}
+
+// Pods of one namespace that only wait here, with more different terms than are counted, do not keep a term from being heeded that a pod
+// carries which another shard bound.
+func TestTermsOfBoundPodsAreHeeded(t *testing.T) {
+	j := newJudged()
+	refused := 0
+	for i := range 2 * countedByNamespace {
+		uid := fmt.Sprint("w", i)
+		j.pod(uid, "10", uid, "apart", "")
+		if _, ok := j.RulesOf("ns", j.pods[uid].Class.With(j.pods[uid].Labels)); !ok {
+			refused++
+		}
+	}
+	j.pod("p", "11", "x", "apart", "a1")
+	j.pod("q", "12", "x", "", "")
+	j.rows(5, "q@12>a2@1")
+	if got := j.says(5, "q@12>a2"); refused == 0 || got != "[q] node(s) didn't satisfy existing pods anti-affinity rules" || len(j.Excess) > 0 {
+		t.Errorf("%d terms are refused, and the pod is judged: %s", refused, got)
 	}
 }

@@ -33,6 +33,7 @@ type logged struct {
 // row is a pod that may be bound to a node.
 type row struct {
 	uid, namespace, version, node string
+	nodeVersion                   string // that its shard knew; "" if it did not say
 	place                         place
 	repels                        string      // the anti-affinity terms that the pod carries,
 	terms                         []*api.Term // and those of them with larger domains than a node
@@ -42,9 +43,15 @@ type row struct {
 }
 
 // live reports whether a row may still bind its pod, or has bound it and the pod's present state does not show it yet. One that bound
-// its pod to a node that was never seen stays: in which domain the pod is will be known then.
+// its pod to a node that was not seen as its shard knew it stays: in which domain the pod is will be known then.
 func (v *View) live(r *row, p *pod) bool {
-	return !r.givenUp && (!api.NewerVersion(p.object.ResourceVersion, r.version) || p.object.Node == r.node && !v.nodes[v.nodeOf(r.node)].seen)
+	return !r.givenUp && (!api.NewerVersion(p.object.ResourceVersion, r.version) || p.object.Node == r.node && !v.knowsNode(r))
+}
+
+// knowsNode reports whether the node of a row was seen as the row's shard knew it, or later: an older one may have been in other domains.
+func (v *View) knowsNode(r *row) bool {
+	n := &v.nodes[v.nodeOf(r.node)]
+	return n.seen && (!api.NewerVersion(r.nodeVersion, n.version) || fault.On(fault.NodesUnsaid))
 }
 
 // Position is up to which revision the log was seen; 0 before it was read.
@@ -117,7 +124,7 @@ func (v *View) logKey(in *event.LoggedIntents) {
 		return
 	}
 	for i, stored := range in.Record.GetRows() {
-		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), place: place{in.Place, i}}
+		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), nodeVersion: stored.GetNodeResourceVersion(), place: place{in.Place, i}}
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			r.repels = string(demands[stored.GetDemand()].GetRepels())
 			r.terms = v.wide(r.repels)
@@ -140,9 +147,9 @@ func (v *View) logKey(in *event.LoggedIntents) {
 }
 
 // isBlind reports whether too little is known of a row: the pod watch has not shown the pod as the row found it, so that its labels are
-// not known for sure, or its node was never seen.
+// not known for sure, or its node not as the row's shard knew it.
 func (v *View) isBlind(r *row) bool {
-	if !v.nodes[v.nodeOf(r.node)].seen && !v.isOver(r) {
+	if !v.knowsNode(r) && !v.isOver(r) {
 		return true
 	}
 	if p := v.podOf(r.namespace, r.uid); p != nil {

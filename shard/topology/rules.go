@@ -116,7 +116,7 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		return true
 	}
 	for _, t := range terms {
-		if v.carrierOf(t, namespace) == nil {
+		if v.carrierOf(t, namespace, countedByNamespace) == nil {
 			return nil, false
 		}
 		spaces, selects := t.Namespaces()
@@ -266,6 +266,16 @@ func (r *Rules) Obstacle(n int32, holds bool) Obstacle {
 // Later says what keeps a pod from a node once what is on its way is bound.
 func (r *Rules) Later(n int32, holds bool) Obstacle {
 	return r.obstacle(n, holds, func(s *spreadRule) int32 { return s.expected(s.domains, holds) })
+}
+
+// Unsupported reports whether the pod's affinity asks for pods of which there is none in any domain, bound or on its way.
+func (r *Rules) Unsupported() bool {
+	some, none := false, true
+	for _, t := range r.affinity {
+		empty := t.all(true) == 0
+		some, none = some || empty, none && empty
+	}
+	return some && !(none && r.self)
 }
 
 // even says what keeps a pod from a node if all domains had as many pods as its own.

@@ -84,9 +84,10 @@ func (c *counts) none() bool { return *c == counts{} }
 
 // node is one that exists, or that some pod names.
 type node struct {
-	name   string
-	object *api.Node // nil: it does not exist
-	seen   bool      // it did once
+	name    string
+	object  *api.Node // nil: it does not exist
+	seen    bool      // it did once,
+	version string    // and this is the newest version that was seen
 }
 
 // column says in which domain of a topology key each node is.
@@ -209,6 +210,9 @@ func (v *View) nodeSeen(object *api.Node) {
 		return
 	}
 	n := v.nodeOf(object.Name)
+	if api.NewerVersion(object.ResourceVersion, v.nodes[n].version) {
+		v.nodes[n].version = object.ResourceVersion
+	}
 	before := v.nodes[n].object
 	if before != nil && maps.Equal(before.Labels, object.Labels) && slices.EqualFunc(before.Taints, object.Taints, sameTaint) {
 		v.nodes[n].object = object
@@ -299,6 +303,17 @@ func (v *View) readTermsAgain() {
 			v.recount(s, p)
 		}
 	}
+}
+
+// Labelled reports whether some node has a label.
+func (v *View) Labelled(label string) bool {
+	return slices.ContainsFunc(v.nodes, func(n node) bool {
+		if n.object == nil {
+			return false
+		}
+		_, has := n.object.Labels[label]
+		return has
+	})
 }
 
 // columnOf returns the column of a label, which it makes if it is new.
@@ -519,9 +534,11 @@ func (v *View) kinOf(s *space, p *api.Pod) *kin {
 	}
 	k := &kin{space: s, labels: p.Labels, unlisted: p.Unlisted, deleting: p.Deleting, on: map[int32]counts{}}
 	for _, t := range v.wide(key.repels) {
-		if c := v.carrierOf(t, s.name); c != nil {
+		if c := v.carrierOf(t, s.name, carriedByNamespace); c != nil {
 			k.terms = append(k.terms, c)
 			c.kins++
+		} else {
+			v.Excess[s.name] = true
 		}
 	}
 	v.sort(k)

@@ -19,7 +19,7 @@
 // its node shard settled. A view is computed from the positions of its watches, which is what says that it needs no other state. A
 // shard that has nothing to judge or to commit does not move its watches: it can do so later.
 //
-// Left out: pods that others bind, relabelled nodes and namespaces, capacity, reservations, rollback, a second death, an API server
+// Left out: pods that others bind, relabelled namespaces, capacity, reservations, rollback, a second death, an API server
 // or control store that is restored, a pod that is made again under its name (rows name the UID), and how etcd orders and fences.
 // That a member of a gang counts as support for the others that are judged with it is taken as right, although the Binding of
 // one may then be refused alone: an edit, or a late Bind, may so bind l1 without l2.
@@ -52,6 +52,7 @@
 //	R24* ignored-after-read     With Config.PointsWin: see the third correction.
 //	R25* waits-for-ever         A row that would be fit if others were bound, wherever they are in the log, waits for them, but not for ever.
 //	R26* gangs-wait             Only Commits whose rows are all in one key wait so.
+//	R27* nodes-unsaid           Rows name the version of their node: one that the view knows at an older one counts as R10 says.
 //
 // What the model corrected:
 //   - R4. The node shard writes rows of several gangs in one key, so that they have one CreateRevision. By "place < point"
@@ -66,7 +67,7 @@
 //     Commit will be judged against it. Then the smallest point gets through at once. But whether rows are missing, or were
 //     removed before the view read the log, cannot be told from the rows that are left: the rule holds only for Commits that name a
 //     revision that precedes all of their rows, and if the view has been watching since (R24).
-//   - R10. Nodes are one more watch with a pace of its own.
+//   - R10 and R27. Nodes are one more watch with a pace of its own, and a node may be in another domain than it was.
 //   - R23. The table changes while a node shard writes the rows of a gang in two keys, and the second one is refused. Nobody judges
 //     that Commit, and the first row would keep others away for ever.
 //   - R25 and R26. A wave of a spread need not be bound before the rows of the next one are written: these wait in the log, and are

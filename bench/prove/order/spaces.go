@@ -97,6 +97,7 @@ func EachWeakened() []Weakened {
 		{IgnoredAfterRead, in("gang", Config{PointsWin: true, Breaks: 1, Clean: true}, 1, 1)},
 		{WaitsForEver, in("mutual", Config{}, 1, 1)},
 		{GangsWait, in("mutual-gangs", Config{}, 1, 1)},
+		{NodesUnsaid, in("plain", Config{MovedNode: true})},
 	}
 	for i := range all {
 		all[i].In.Weak, all[i].In.Limit = []Rule{all[i].Rule}, 2_000_000

@@ -63,7 +63,7 @@ type shard struct {
 	log   uint8 // position of its watch of the log
 	read  uint8 // revision at which the log was read; rows removed before are not known
 	watch uint8 // version that its watch of pods has reached
-	node  uint8 // it knows the node that was created last (Config.NewNode)
+	node  uint8 // it knows the node that was created or moved last (Config.NewNode, Config.MovedNode)
 }
 
 // state is all there is. Every field is a byte, so its memory is its canonical encoding.

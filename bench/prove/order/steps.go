@@ -282,7 +282,7 @@ func (m *machine) watches(s *state, i uint8, from func() *state, do func(kind, u
 		from().shard[i].watch++
 		do(watchPods, i, 0, 0)
 	}
-	if m.NewNode && sh.node == 0 && used {
+	if (m.NewNode || m.MovedNode) && sh.node == 0 && used {
 		from().shard[i].node = 1
 		do(seeNode, i, 0, 0)
 	}

@@ -34,7 +34,7 @@ func (m *machine) look(s *state, i, own, point, last uint8) (may, bound uint8, c
 		if own&(1<<x) != 0 {
 			continue // its former rows are over, or it would not have been committed again
 		}
-		unknown := x == 0 && m.NewNode && sh.node == 0 && m.weak.has(UnknownNodeIsNowhere)
+		unknown := x == 0 && sh.node == 0 && (m.NewNode && m.weak.has(UnknownNodeIsNowhere) || m.MovedNode && m.weak.has(NodesUnsaid))
 		p := &s.pod[x]
 		if reached(p.bound, sh.watch) && !reached(p.gone, sh.watch) && !unknown {
 			may |= 1 << x

@@ -436,6 +436,10 @@ func (d *drawer) user() {
 		}
 	case "relabel node":
 		if name := d.aNode(); a.node(name) != nil && !d.fixed {
+			if shards := d.w.shards; len(shards) > 0 && d.some(2) { // one judges by where the node was
+				x := pick(d, shards)
+				d.say("stall %s %s %s", x.inc, a.nodes.kind, d.between(2*time.Second, 12*time.Second))
+			}
 			d.say("relabel-node %s %s %t", name, pick(d, []string{"a", "b"}), d.some(6))
 		}
 	case "foreign": // a DaemonSet's pod, or another scheduler's

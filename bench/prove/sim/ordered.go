@@ -36,6 +36,7 @@ const wide = time.Minute
 // line is a row of an intent.
 type line struct {
 	uid, node string
+	version   string    // of the node, that the shard knew
 	place     int64     // the revision at which its key was created, and 16 bits for its position in the key
 	at        time.Time // when it was durable
 	word      *word
@@ -149,7 +150,7 @@ func (o *ordered) wrote(c *check, ch protocol.Op) {
 	writer := strings.Split(ch.Key, "/")[1]
 	o.lines[ch.Key] = map[string]*line{}
 	for i, r := range rec.Rows {
-		l := &line{uid: r.PodUid, node: r.Node, place: kv.Create<<16 + int64(i), at: c.w.now}
+		l := &line{uid: r.PodUid, node: r.Node, version: r.NodeResourceVersion, place: kv.Create<<16 + int64(i), at: c.w.now}
 		last := c.sought[writer+" "+r.PodUid]
 		if l.word = o.words[last.commit]; l.word == nil || last.row != rowKey(r.PodUid, r.PodResourceVersion, r.Node) {
 			l.word = &word{gang: rec.Gangs[r.Gang].Uid, binds: true}
@@ -184,12 +185,12 @@ func (o *ordered) binds(c *check, b event.BindPod) {
 	r := o.lines[key][b.Row.PodUID]
 	p := w.api.podByUID(b.Row.PodUID)
 	o.ours[b.Row.PodUID] = true
-	if r == nil || p == nil || !w.load.domains {
+	if r == nil || p == nil {
 		return
 	}
 	l := &landed{r, p, w.now}
 	o.landed[r.uid] = l
-	if !o.bond(c, l) {
+	if !w.load.domains || !o.bond(c, l) {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(o.landed)) {

@@ -113,6 +113,12 @@ func (c *check) apart(x *shard, uid string) {
 	}
 }
 
+// knew reports whether a pod was bound by a row that names its node as it is now, so that everybody who judged a later row knew it, too.
+func (o *ordered) knew(p *corev1.Pod, n *corev1.Node) bool {
+	l := o.landed[string(p.UID)]
+	return l != nil && l.line.node == n.Name && l.line.version == n.ResourceVersion
+}
+
 // meets reports whether a pod repels another one from where it is.
 func (c *check) meets(p, other *corev1.Pod) bool {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
@@ -130,7 +136,7 @@ func (c *check) meets(p, other *corev1.Pod) bool {
 			return p.Spec.NodeName == other.Spec.NodeName
 		}
 		a, b := c.w.api.node(p.Spec.NodeName), c.w.api.node(other.Spec.NodeName)
-		if a == nil || b == nil || c.w.now.Sub(c.relabelledAt) < late {
+		if a == nil || b == nil || c.w.now.Sub(c.relabelledAt) < late && !(c.ordered.knew(p, a) && c.ordered.knew(other, b)) {
 			return false
 		}
 		value, has := a.Labels[t.TopologyKey]
