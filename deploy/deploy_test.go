@@ -164,6 +164,7 @@ func TestRights(t *testing.T) {
 		{coordinator, "", "secrets", "get list watch", false},
 		{audit, "", "pods", "list watch", true},
 		{audit, "", "nodes", "list watch", true},
+		{audit, "", "namespaces", "list watch", true},
 		{audit, "", "persistentvolumeclaims", "list watch", true},
 		{audit, "", "persistentvolumes", "list watch", true},
 		{audit, "storage.k8s.io", "csinodes", "list watch", true},

@@ -19,8 +19,7 @@ import (
 // The same holds for labels that changed while a pod had its node, and for those of nodes. A Binding that only a list shows is not judged.
 // Of two pods of ours it does not matter whose intent came first: the other one's judge knew of it.
 //
-// Namespaces are not watched. Of a term that selects them by their labels, only the namespaces that it names besides are judged; an empty
-// selector means all.
+// And for the labels of namespaces, where a term selects them.
 
 // repulsion is what is known of a pod with a node about the terms that it carries and those of others.
 type repulsion struct {
@@ -112,10 +111,17 @@ func (a *Auditor) judgeApart(p *pod) {
 func (a *Auditor) judgePair(p, other *pod) {
 	us, them := p.repulsion, other.repulsion // as they are now: when they are judged both may be gone
 	var topologies []string
+	var spaces time.Time // when a namespace that a term selects got its labels
 	for _, pair := range [][2]*repulsion{{us, them}, {them, us}} {
 		for _, t := range pair[0].terms {
-			if (wider(t) || us.node == them.node) && pair[0].repels(t, pair[1]) {
+			if !wider(t) && us.node != them.node {
+				continue
+			}
+			if repels, since := a.repels(pair[0], t, pair[1]); repels {
 				topologies = append(topologies, t.TopologyKey)
+				if since.After(spaces) {
+					spaces = since
+				}
 			}
 		}
 	}
@@ -134,7 +140,7 @@ func (a *Auditor) judgePair(p, other *pod) {
 		if !other.boundByUs(them.node) && known.Before(them.since) {
 			known = them.since
 		}
-		if decided.IsZero() || !p.boundByUs(us.node) || known.After(before) {
+		if decided.IsZero() || !p.boundByUs(us.node) || known.After(before) || spaces.After(before) {
 			return
 		}
 		for _, topology := range topologies {
@@ -152,20 +158,18 @@ func (a *Auditor) judgePair(p, other *pod) {
 // boundByUs reports whether we bound a pod to a node, as far as intents tell.
 func (p *pod) boundByUs(node string) bool { return p.ours && !p.foreign && p.announced[node] }
 
-// repels reports whether a term of a pod matches another one, wherever they are. The label that our Bindings set is on the one and not
-// on the other until both are bound: a term that only matches with it, or without it, is not judged.
-func (r *repulsion) repels(t v1.PodAffinityTerm, other *repulsion) bool {
-	about := slices.Contains(t.Namespaces, other.namespace) || t.NamespaceSelector != nil && len(t.NamespaceSelector.MatchLabels)+len(t.NamespaceSelector.MatchExpressions) == 0
-	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
-		about = other.namespace == r.namespace
-	}
+// repels reports whether a term of a pod matches another one, wherever they are, and since when the labels of that one's namespace have
+// been such. The label that our Bindings set is on the one and not on the other until both are bound: a term that only matches with it, or
+// without it, is not judged.
+func (a *Auditor) repels(r *repulsion, t v1.PodAffinityTerm, other *repulsion) (yes bool, since time.Time) {
+	about, since := a.about(&t, r.namespace, other.namespace)
 	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil || !about || !selector.Matches(k8slabels.Set(other.labels)) {
-		return false
+		return false, since
 	}
 	before := maps.Clone(other.labels)
 	delete(before, api.LabelGang)
-	return selector.Matches(k8slabels.Set(before))
+	return selector.Matches(k8slabels.Set(before)), since
 }
 
 // domain returns the value of a node's label, "" if it has none, or if at some moment since the time given it was another one or the node

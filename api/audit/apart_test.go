@@ -94,11 +94,22 @@ func TestAntiAffinity(t *testing.T) {
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))
 			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
-		{"namespaces with labels, which are not known here", "", func(w *world) {
-			w.place(1, "p", "n1", repels("a", v1.LabelHostname, func(t *v1.PodAffinityTerm) {
-				t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
-			}))
+		{"a namespace that was not seen", "", func(w *world) {
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
 			w.place(2, "q", "n1", app("a"))
+		}},
+		{"a namespace with such labels", "other/q", func(w *world) {
+			w.namespace("other", "x")
+			w.pass(time.Minute)
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
+			w.place(2, "q", "n1", app("a"), elsewhere)
+		}},
+		{"a namespace that got such labels just now", "", func(w *world) {
+			w.namespace("other", "y")
+			w.pass(time.Minute)
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
+			w.namespace("other", "x")
+			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
 		{"the earlier finished", "", func(w *world) {
 			w.place(1, "p", "n1", app("a"), self)

@@ -144,6 +144,10 @@ type (
 	NodeSeen      struct{ Node *v1.Node }
 	NodeGone      struct{ Node *v1.Node }
 
+	NamespacesReplaced struct{ Namespaces []*v1.Namespace }
+	NamespaceSeen      struct{ Namespace *v1.Namespace }
+	NamespaceGone      struct{ Namespace *v1.Namespace }
+
 	ClaimsReplaced struct{ Claims []*v1.PersistentVolumeClaim }
 	ClaimSeen      struct{ Claim *v1.PersistentVolumeClaim }
 	ClaimGone      struct{ Claim *v1.PersistentVolumeClaim }
@@ -178,29 +182,32 @@ type (
 	Tick struct{ Blind bool }
 )
 
-func (StoreRevision) event()     {}
-func (PodsReplaced) event()      {}
-func (PodSeen) event()           {}
-func (PodGone) event()           {}
-func (NodesReplaced) event()     {}
-func (NodeSeen) event()          {}
-func (NodeGone) event()          {}
-func (ClaimsReplaced) event()    {}
-func (ClaimSeen) event()         {}
-func (ClaimGone) event()         {}
-func (VolumesReplaced) event()   {}
-func (VolumeSeen) event()        {}
-func (VolumeGone) event()        {}
-func (CSINodesReplaced) event()  {}
-func (CSINodeSeen) event()       {}
-func (CSINodeGone) event()       {}
-func (QueuesReplaced) event()    {}
-func (QueueSeen) event()         {}
-func (QueueGone) event()         {}
-func (PodGroupsReplaced) event() {}
-func (PodGroupSeen) event()      {}
-func (PodGroupGone) event()      {}
-func (Tick) event()              {}
+func (StoreRevision) event()      {}
+func (PodsReplaced) event()       {}
+func (PodSeen) event()            {}
+func (PodGone) event()            {}
+func (NodesReplaced) event()      {}
+func (NodeSeen) event()           {}
+func (NodeGone) event()           {}
+func (NamespacesReplaced) event() {}
+func (NamespaceSeen) event()      {}
+func (NamespaceGone) event()      {}
+func (ClaimsReplaced) event()     {}
+func (ClaimSeen) event()          {}
+func (ClaimGone) event()          {}
+func (VolumesReplaced) event()    {}
+func (VolumeSeen) event()         {}
+func (VolumeGone) event()         {}
+func (CSINodesReplaced) event()   {}
+func (CSINodeSeen) event()        {}
+func (CSINodeGone) event()        {}
+func (QueuesReplaced) event()     {}
+func (QueueSeen) event()          {}
+func (QueueGone) event()          {}
+func (PodGroupsReplaced) event()  {}
+func (PodGroupSeen) event()       {}
+func (PodGroupGone) event()       {}
+func (Tick) event()               {}
 
 // Auditor is the judging core.
 type Auditor struct {
@@ -257,6 +264,12 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 		a.nodeSeen(e.Node)
 	case NodeGone:
 		a.nodeGone(e.Node.Name)
+	case NamespacesReplaced:
+		a.spacesReplaced(e.Namespaces)
+	case NamespaceSeen:
+		a.spaceSeen(e.Namespace)
+	case NamespaceGone:
+		delete(a.cluster.spaces, e.Namespace.Name)
 	case ClaimsReplaced, ClaimSeen, ClaimGone, VolumesReplaced, VolumeSeen, VolumeGone, CSINodesReplaced, CSINodeSeen, CSINodeGone:
 		a.storageEvent(e)
 	case QueuesReplaced:

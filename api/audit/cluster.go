@@ -38,6 +38,7 @@ type cluster struct {
 	standIns map[[2]string]bool          // Queue, and queue of Volcano's that it stood for at some time
 	ids      map[uint64]*pod             // pods by api.PodID
 	denied   map[string]map[string]*gang // queue -> gangs that were told that it lacks room, by UID
+	spaces   map[string]space            // namespaces
 	on       map[string]map[string]*pod  // node -> its unfinished pods, by UID
 	wide     map[string]*pod             // those of them with anti-affinity terms whose domains are larger than nodes
 
@@ -178,7 +179,7 @@ func newCluster() cluster {
 		pods: map[string]*pod{}, nodes: map[string]*node{}, gangs: map[string]*gang{},
 		groups: map[string]string{}, members: map[string]map[string]*pod{}, stamps: map[string]*stamp{},
 		unseen: map[string]time.Time{}, queues: map[string]*queueObject{}, standIns: map[[2]string]bool{}, ids: map[uint64]*pod{}, denied: map[string]map[string]*gang{},
-		on: map[string]map[string]*pod{}, wide: map[string]*pod{}, lost: map[string]lost{},
+		spaces: map[string]space{}, on: map[string]map[string]*pod{}, wide: map[string]*pod{}, lost: map[string]lost{},
 	}
 }
 

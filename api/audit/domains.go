@@ -25,8 +25,9 @@ import (
 //   - A node whose labels changed in that time, or that came or went, may have been in each of its domains: what is on it supports in all
 //     of them, and counts against in none.
 //
-// Terms that select namespaces by their labels are not judged, for namespaces are not watched. A recount looks at each pod and node; what
-// exceeds looksBySecond is left out.
+//   - A namespace whose labels changed in that time may be one that a term selects: its pods support, and do not count against.
+//
+// A recount looks at each pod and node; what exceeds looksBySecond is left out.
 
 const looksBySecond = 4 << 20
 
@@ -337,15 +338,17 @@ func (r *recount) lonely(terms []v1.PodAffinityTerm) string {
 	for i := range terms {
 		t := &terms[i]
 		selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
-		if err != nil || t.NamespaceSelector != nil && len(t.NamespaceSelector.MatchLabels)+len(t.NamespaceSelector.MatchExpressions) > 0 {
+		if err != nil {
 			return ""
 		}
 		of = append(of, func(s *repulsion) (sure, may bool) {
-			about := t.NamespaceSelector != nil || slices.Contains(t.Namespaces, s.namespace) || len(t.Namespaces) == 0 && s.namespace == r.us.namespace
-			if !about {
+			about, since := r.about(t, r.us.namespace, s.namespace)
+			fresh := since.After(r.before)
+			if !about && !fresh {
 				return false, false
 			}
-			return matching(s, func(l k8slabels.Set) bool { return selector.Matches(l) })
+			sure, may = matching(s, func(l k8slabels.Set) bool { return selector.Matches(l) })
+			return sure && !fresh, may
 		})
 	}
 	match := func(s *repulsion) (sure, may bool) {
@@ -396,7 +399,10 @@ func (a *Auditor) farther(us *repulsion) map[string]*pod {
 			continue
 		}
 		for uid, p := range a.cluster.pods {
-			if p.repulsion != nil && p.repulsion != us && us.repels(t, p.repulsion) {
+			if p.repulsion == nil || p.repulsion == us {
+				continue
+			}
+			if repels, _ := a.repels(us, t, p.repulsion); repels {
 				out[uid] = p
 			}
 		}

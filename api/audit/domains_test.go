@@ -40,6 +40,15 @@ func spreads(name string, skew int32, change ...func(*v1.TopologySpreadConstrain
 	}
 }
 
+// inTeam has a term select the namespaces of team x.
+func inTeam(t *v1.PodAffinityTerm) {
+	t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+}
+
+func (w *world) namespace(name, team string) {
+	w.a.Observe(w.now, audit.NamespaceSeen{Namespace: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}})
+}
+
 func deleting(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 
 // charged reserves for a gang of one.
@@ -158,10 +167,24 @@ func TestDomains(t *testing.T) {
 			w.place(3, "q", "n2", friend)
 		}},
 		{"affinity: another namespace", audit.Affinity, "ns/q", func(w *world) { w.place(1, "p", "n1", a, elsewhere); w.place(2, "q", "n2", friend) }},
-		{"affinity: namespaces by their labels are not known", "", "", func(w *world) {
-			w.place(2, "q", "n2", joins("a", func(t *v1.PodAffinityTerm) {
-				t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
-			}))
+		{"affinity: namespaces with labels", "", "", func(w *world) {
+			w.namespace("other", "x")
+			w.pass(long)
+			w.place(1, "p", "n1", a, elsewhere)
+			w.place(2, "q", "n2", joins("a", inTeam))
+		}},
+		{"affinity: a namespace with other labels", audit.Affinity, "ns/q", func(w *world) {
+			w.namespace("other", "y")
+			w.pass(long)
+			w.place(1, "p", "n1", a, elsewhere)
+			w.place(2, "q", "n2", joins("a", inTeam))
+		}},
+		{"affinity: a namespace that had such labels just now", "", "", func(w *world) {
+			w.namespace("other", "x")
+			w.pass(long)
+			w.place(1, "p", "n1", a, elsewhere)
+			w.namespace("other", "y")
+			w.place(2, "q", "n2", joins("a", inTeam))
 		}},
 		{"affinity: another scheduler's pod, just now", "", "", func(w *world) { w.stranger("f", "n1", a); w.place(1, "q", "n2", friend) }},
 		{"affinity: somebody else bound ours", "", "", func(w *world) {

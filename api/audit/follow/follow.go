@@ -154,6 +154,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(l []*v1.Pod) audit.Event { return audit.PodsReplaced{Pods: l} },
 		func(o *v1.Pod) audit.Event { return audit.PodSeen{Pod: o} },
 		func(o *v1.Pod) audit.Event { return audit.PodGone{Pod: o} }))
+	start(reflect(a, coreClient, "namespaces", &v1.Namespace{},
+		func(l []*v1.Namespace) audit.Event { return audit.NamespacesReplaced{Namespaces: l} },
+		func(o *v1.Namespace) audit.Event { return audit.NamespaceSeen{Namespace: o} },
+		func(o *v1.Namespace) audit.Event { return audit.NamespaceGone{Namespace: o} }))
 	start(reflect(a, coreClient, "persistentvolumeclaims", &v1.PersistentVolumeClaim{},
 		func(l []*v1.PersistentVolumeClaim) audit.Event { return audit.ClaimsReplaced{Claims: l} },
 		func(o *v1.PersistentVolumeClaim) audit.Event { return audit.ClaimSeen{Claim: o} },

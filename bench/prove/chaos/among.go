@@ -65,6 +65,9 @@ func (m among) apply(p *v1.Pod) {
 	p.Labels[labelAmong] = m.value
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{labelAmong: m.value}}
 	terms := []v1.PodAffinityTerm{{TopologyKey: m.topology, LabelSelector: selector}}
+	if m.value != shared && m.topology == v1.LabelTopologyZone { // the same namespace, by a label that each has
+		terms[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelMetadataName: p.Namespace}}
+	}
 	switch {
 	case m.topology == "":
 	case m.skew > 0:
