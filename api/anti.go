@@ -40,6 +40,16 @@ func repels(p *v1.Pod) (terms []v1.PodAffinityTerm, excess string) {
 	return terms, ""
 }
 
+// unreadableRepels names what cannot be read of some anti-affinity terms, "" for nothing.
+func unreadableRepels(terms []v1.PodAffinityTerm) string {
+	for i := range terms {
+		if bad := unreadableTerm(&terms[i]); bad != "" {
+			return fmt.Sprintf("%s[%d].%s", fieldRepels, i, bad)
+		}
+	}
+	return ""
+}
+
 // Term is a required anti-affinity term. It is immutable.
 type Term struct {
 	ID       string // equal for equal terms

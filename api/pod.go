@@ -319,6 +319,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		reach, field = unsupported(p, requests, cluster, &rules)
 		out.Unbound, out.Scarce, out.Tied, out.Note = reach.Unbound, reach.Scarce, reach.Tied, reach.Note
 		joined, unreadable = joinsOf(p, len(reach.Where) > 0)
+		unreadable = cmp.Or(unreadable, unreadableRepels(terms))
 		onePod, many := onePodTerms(p.Namespace, reach.OnePod)
 		terms = append(terms, onePod...)
 		field = cmp.Or(field, excess, unreadable, many)

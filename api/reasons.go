@@ -20,6 +20,9 @@ type ReasonCount struct {
 	Nodes  int
 }
 
+// NotOfNodeAffinity is kube-scheduler's reason for a node that the node selector or the required node affinity of a pod does not select.
+const NotOfNodeAffinity = "node(s) didn't match Pod's node affinity/selector"
+
 // Add adds what is said of other nodes.
 func (r *NodeReasons) Add(o NodeReasons) {
 	r.Nodes += o.Nodes

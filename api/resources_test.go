@@ -108,8 +108,9 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 func TestWhatIsNotSupportedIsRefused(t *testing.T) {
 	term := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
 	for name, spec := range map[string]v1.PodSpec{
-		"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector:": {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
-		"spec.topologySpreadConstraints[1].labelSelector:":                                           {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}, {WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: term[0].LabelSelector}}},
+		"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector:": {Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
+		"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector:":     {Affinity: &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}},
+		"spec.topologySpreadConstraints[1].labelSelector:":                                               {TopologySpreadConstraints: []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}, {WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: term[0].LabelSelector}}},
 		"spec.resourceClaims":                                {ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
 		"spec.schedulingGroup":                               {SchedulingGroup: &v1.PodSchedulingGroup{}},
 		"spec.volumes[1].rbd.monitors":                       {Volumes: []v1.Volume{{}, {VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: make([]string, 17)}}}}},

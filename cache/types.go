@@ -124,7 +124,7 @@ func (m Misfit) String() string {
 	case Taint:
 		return "node(s) had untolerated taint {" + m.Subject + "}"
 	case Affinity:
-		return "node(s) didn't match Pod's node affinity/selector"
+		return api.NotOfNodeAffinity
 	case Features:
 		return "node(s) didn't match Pod's required features"
 	case OutOfSync:

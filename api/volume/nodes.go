@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 )
+
+// maxNote bounds what a note says of a volume, in bytes.
+const maxNote = 200
 
 // Cluster is what the rules look up.
 type Cluster interface {
@@ -88,6 +92,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			continue
 		}
 		add(volume.Nodes, volume.nodes, api.ToOne)
+		if volume.Nodes != nil && reach.Note == "" {
+			reach.Note = fmt.Sprintf("claim %s: its volume %s can be used only on nodes with %s", name, claim.Volume, api.Shorten(api.NodesIn(volume.Nodes), maxNote))
+		}
 		if volume.Plugin != "" {
 			c.Mark(volume.Plugin)
 		}
@@ -98,7 +105,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			if values == nil {
 				continue
 			}
-			inZone = true
+			if inZone = true; reach.Note == "" && len(values) > 0 {
+				reach.Note = fmt.Sprintf("claim %s: its volume %s can be used only on nodes with %s=%s", name, claim.Volume, zoneLabels[j], api.Shorten(strings.Join(values, ","), maxNote))
+			}
 			if zone[j] == nil {
 				zone[j] = values
 			} else {

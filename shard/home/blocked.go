@@ -95,7 +95,7 @@ func (c *Core) judge(g *gang) {
 		g.blocked = report.NoCoordinator()
 	default:
 		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
-		if !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
+		if !g.blocked.NoRoom() && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
 			g.blocked = report.Requested()
 		}
 	}
@@ -137,7 +137,7 @@ func (c *Core) reservedVerdict(g *gang) report.Verdict {
 			v.Message += "; " + g.uncharged.Message
 		}
 		return v
-	case g.blocked.Is(v1alpha1.ReasonUnschedulable):
+	case g.blocked.NoRoom():
 		return report.Verdict{Reason: report.NoCapacity()}
 	case g.blocked.Is(v1alpha1.ReasonVolumesNotBound):
 		return report.Verdict{Reason: report.ReleasedFor(g.blocked)}

@@ -2,7 +2,10 @@ package home
 
 import (
 	"container/heap"
+	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
@@ -10,8 +13,14 @@ import (
 )
 
 // PodScheduled=False: what a pod that waits is told, once its wait is long or its reason is of its own making. It is
-// written when the reason changes, within a budget: namespaces take turns, and in each the pods of the oldest gangs come first.
-// It is never written to a pod that may be bound any moment, for the write changes the pod's version.
+// written when the reason changes, within a budget: namespaces take turns, and in each the pods of the oldest gangs come first. When
+// its words change otherwise than in their numbers, it is written again after a while: the node that lacked cpu may have become one that is in the
+// wrong zone. It is never written to a pod that may be bound any moment, for the write changes the pod's version.
+
+const (
+	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew
+	retellsAtOnce = 10          // such writes a second
+)
 
 // explainees are a gang and its pods that are to be told something: picked when its turn comes, and told as the budget allows.
 // To pick them again at each tick would take a large gang's shard a half of its time.
@@ -44,7 +53,7 @@ func (q *explainQueue) Pop() any {
 // explainAt returns when a pod is to be told its reason, the zero time for never.
 func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
-	if r.None() || r.Is(p.told) && (p.Refused == nil && !r.AtOnce() || report.Short(r.Message) == p.words) || p.changing() {
+	if r.None() || p.changing() || r.Is(p.told) && (report.Short(r.Message) == p.words || p.retells(r) && c.gist(r.Message) == p.gist) {
 		return report.Reason{}, time.Time{}
 	}
 	at := p.first
@@ -57,7 +66,32 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	if !r.AtOnce() {
 		at = at.Add(c.cfg.ConditionAfter)
 	}
+	if p.retells(r) {
+		at = latest(at, p.retellAt)
+	}
 	return r, latest(at, p.explainAgain)
+}
+
+// retells reports whether a reason that the pod shows already is to be written in other words. Somebody acts on what is wrong with the
+// pod itself, so that is not put off.
+func (p *pod) retells(r report.Reason) bool { return r.Is(p.told) && p.Refused == nil && !r.AtOnce() }
+
+// gist is gistOf, made once for the pods of a gang, which are told the same.
+func (c *Core) gist(words string) uint64 {
+	if words != c.gistWords {
+		c.gistWords, c.lastGist = words, gistOf(words)
+	}
+	return c.lastGist
+}
+
+// gistOf tells words apart that differ in more than their numbers.
+func gistOf(words string) uint64 {
+	return xxhash.Sum64String(strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, report.Short(words)))
 }
 
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
@@ -98,11 +132,16 @@ func (c *Core) writeConditions() {
 		}
 		if len(e.pods) > 0 {
 			p := e.pods[0]
+			r := g.podReason(p)
+			if again := p.retells(r); again && !c.retells.Take(c.now) {
+				p.retellAt = c.now.Add(retellAfter)
+				e.pods = e.pods[1:]
+				continue
+			}
 			if !c.explains.Take(c.now) {
 				return
 			}
 			e.pods = e.pods[1:]
-			r := g.podReason(p)
 			p.writing = true
 			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code, message: r.Message})
 			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
@@ -133,7 +172,7 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 		if p.told == w.reason { // however often the words change
 			p.explainAgain = c.now.Add(c.cfg.ConditionAfter)
 		}
-		p.told, p.words = w.reason, report.Short(w.message)
+		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gistOf(w.message), c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
 		c.tellPod(p, w.message)
 	default:

@@ -90,6 +90,9 @@ type Core struct {
 	writes    map[uint64]write // outputs whose StatusWritten is awaited
 	writeID   uint64
 	explains  fair.Tokens
+	retells   fair.Tokens
+	gistWords string // of the last gist that was made
+	lastGist  uint64
 	explain   fair.Queues[explainQueue]
 
 	// Counters for metrics.
@@ -162,6 +165,7 @@ func New(cfg Config) *Core {
 		podGroups:      report.NewPodGroups(statuses), queues: report.NewQueues(statuses),
 		writes:      map[uint64]write{},
 		explains:    fair.Tokens{Rate: cfg.ConditionBudget},
+		retells:     fair.Tokens{Rate: retellsAtOnce},
 		eventTokens: fair.Tokens{Rate: cfg.EventBudget}, eventsSpent: fair.Budget{Rate: eventsByNamespace},
 		repellers: repellers{pods: map[string]repeller{}, about: map[string]int{}, labelled: map[labelled]*api.Class{}},
 		explanations: explanations{classes: map[string]*explained{}, open: map[uint64]*explained{},

@@ -235,7 +235,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			return false
 		}
 		if sv.later {
-			c.waitForDomain(g, report.DomainsLater())
+			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
 		}
 		var a *area

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	k8slabels "k8s.io/apimachinery/pkg/labels"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/fair"
@@ -36,6 +38,7 @@ const (
 // explained is what node shards say of a class.
 type explained struct {
 	class *api.Class
+	tied  bool            // volumes are among its node affinity
 	words string          // of the last question that ended, "" before
 	last  api.NodeReasons // what they say
 
@@ -44,6 +47,7 @@ type explained struct {
 	open   map[api.Incarnation]bool // have not answered; nil when no question is open
 	sum    api.NodeReasons          // of those that have
 	later  bool                     // one has not counted
+	behind bool                     // that was so when the last question ended
 	gangs  map[string]bool          // that wait for the answer
 }
 
@@ -90,11 +94,47 @@ func (s *shortage) reason(words string) report.Reason {
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *Core) blockedShort(g *gang, s *shortage) {
 	g.search.short = s
-	g.blocked = s.reason(c.whyNoRoom(g, s.class))
+	c.whyNoRoom(g, s)
+	g.blocked = c.whyShort(g)
 }
 
-// whyNoRoom returns what node shards said of a class last, and asks them again if that was some time ago. The gang is told of the answer.
-func (c *Core) whyNoRoom(g *gang, class *api.Class) string {
+// whyShort says why a gang found no room, with the words of the node shards if they are known.
+func (c *Core) whyShort(g *gang) report.Reason {
+	s, x := g.search.short, c.explanations.classes[g.search.short.class.Key]
+	words := ""
+	if x != nil {
+		words = x.words
+	}
+	is := s.reason(words)
+	switch {
+	case !is.NoRoom():
+	case x != nil && x.behind:
+		return report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace))
+	case c.unsupported(g, s.pod):
+		return is.Unmet("the pods that spec.affinity.podAffinity requires are in no domain")
+	}
+	return is
+}
+
+// unsupported reports whether nodes alone would not help a gang: a pod of it requires pods that are nowhere, and none of its own.
+func (c *Core) unsupported(g *gang, of *api.Pod) bool {
+	p := c.pods[of.UID]
+	if p == nil || len(p.Class.Joins) == 0 {
+		return false
+	}
+	for _, other := range g.members {
+		if other.candidate() && other.asked.Key != p.asked.Key {
+			return false // it may be one of those
+		}
+	}
+	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
+	return ok && rules != nil && rules.Unsupported()
+}
+
+// whyNoRoom asks node shards about the class of a pod that found no room, if that was some time ago, and returns what they said last. The gang
+// is told of the answer.
+func (c *Core) whyNoRoom(g *gang, s *shortage) (words string) {
+	class := s.class
 	e := &c.explanations
 	x := e.classes[class.Key]
 	switch {
@@ -104,7 +144,7 @@ func (c *Core) whyNoRoom(g *gang, class *api.Class) string {
 	case e.spent.Spent(c.now, g.name.Namespace) >= explainsAtOnce || len(class.Key) > smallClass && c.sent.Spent(c.now, g.name.Namespace) >= sentBytes || !e.tokens.Take(c.now):
 	default:
 		e.spent.Spend(c.now, g.name.Namespace, 1)
-		x = c.askWhy(g, class, x)
+		x = c.askWhy(g, s, x)
 	}
 	if x == nil {
 		return ""
@@ -122,9 +162,9 @@ func (c *Core) awaitsWords(g *gang) bool {
 	return x != nil && x.open != nil && x.words == ""
 }
 
-// askWhy asks all node shards about a class; x is what is known of it, or nil.
-func (c *Core) askWhy(g *gang, class *api.Class, x *explained) *explained {
-	e := &c.explanations
+// askWhy asks all node shards about the class of a pod; x is what is known of it, or nil.
+func (c *Core) askWhy(g *gang, s *shortage, x *explained) *explained {
+	e, class := &c.explanations, s.class
 	if x == nil {
 		if len(e.classes) >= maxExplained {
 			for key, old := range e.classes {
@@ -137,6 +177,7 @@ func (c *Core) askWhy(g *gang, class *api.Class, x *explained) *explained {
 		e.classes[class.Key] = x
 	}
 	e.serial++
+	x.tied = s.pod.Tied != api.Untied
 	x.asked, x.serial, x.later = c.now, e.serial, false
 	x.sum, x.open, x.gangs = api.NodeReasons{}, map[api.Incarnation]bool{}, map[string]bool{g.id: true}
 	e.open[x.serial] = x
@@ -171,11 +212,11 @@ func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
 
 // endExplained ends a question: all have answered, or it took too long.
 func (c *Core) endExplained(x *explained) {
-	switch {
+	switch x.behind = x.later; {
 	case x.later:
-		x.words = "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"
+		x.words = report.Uncompared("", false).Message
 	case x.sum.Nodes > 0 || len(x.open) == 0:
-		x.words, x.last = x.sum.String()+constraintsIn(x.sum, x.class), x.sum
+		x.words, x.last = x.sum.String()+c.constraintsIn(x), x.sum
 		if n := len(x.open); n > 0 {
 			x.words += fmt.Sprintf(" (%d shards have not answered)", n)
 		}
@@ -188,7 +229,7 @@ func (c *Core) endExplained(x *explained) {
 		if g == nil || g.search.short == nil || g.search.short.class.Key != x.class.Key {
 			continue
 		}
-		if is := g.search.short.reason(x.words); g.blocked.Is(is.Code) {
+		if is := c.whyShort(g); g.blocked.Is(is.Code) || g.blocked.NoRoom() && is.NoRoom() {
 			g.blocked = is
 		}
 		c.touch(g)
@@ -196,31 +237,54 @@ func (c *Core) endExplained(x *explained) {
 }
 
 // constraintsIn names the constraints of a class because of which nodes do not take its pods. The reasons are kube-scheduler's sentences, which
-// people and programs know, and which do not say what is asked for.
-func constraintsIn(why api.NodeReasons, class *api.Class) (words string) {
-	said := func(o topology.Obstacle) bool {
-		return slices.ContainsFunc(why.Counts, func(r api.ReasonCount) bool { return strings.HasPrefix(r.Reason, o.String()) })
+// people and programs know, and which do not say what is asked for. Where volumes are among the node affinity, a note of the pod names them.
+func (c *Core) constraintsIn(x *explained) (words string) {
+	said := func(reason string) bool {
+		return slices.ContainsFunc(x.sum.Counts, func(r api.ReasonCount) bool { return strings.HasPrefix(r.Reason, reason) })
 	}
-	if joins, err := api.ReadJoins(class.Joins); err == nil {
-		if said(topology.Skewed) {
-			words += named("topologySpreadConstraints", joins.Spread)
+	if spec, err := api.ReadConstraints(x.class.Constraints); err == nil && said(api.NotOfNodeAffinity) {
+		if len(spec.NodeSelector) > 0 {
+			words += named("nodeSelector", k8slabels.Set(spec.NodeSelector).String())
 		}
-		if said(topology.Lonely) {
-			words += named("podAffinity", joins.Terms)
+		if a := spec.Affinity; a != nil && a.NodeAffinity != nil && !x.tied {
+			words += named("nodeAffinity", api.NodesIn(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution))
 		}
 	}
-	if terms, err := api.ReadRepels(class.Repels); err == nil && said(topology.Avoids) {
-		words += named("podAntiAffinity", terms)
+	if joins, err := api.ReadJoins(x.class.Joins); err == nil {
+		if said(topology.Skewed.String()) || said(topology.NoDomain.String()) {
+			for _, s := range joins.Spread[:min(len(joins.Spread), maxConstraints)] {
+				words += named("topologySpreadConstraints", s.String()+c.nowhere(s.Topology))
+			}
+		}
+		if said(topology.Lonely.String()) {
+			words += c.terms("podAffinity", joins.Terms)
+		}
+	}
+	if terms, err := api.ReadRepels(x.class.Repels); err == nil && said(topology.Avoids.String()) {
+		words += c.terms("podAntiAffinity", terms)
 	}
 	return words
 }
 
-// named names the first constraints of a field.
-func named[T fmt.Stringer](field string, constraints []T) (words string) {
-	for _, one := range constraints[:min(len(constraints), maxConstraints)] {
-		words += "; " + api.Shorten(field+": "+one.String(), maxConstraint)
+// terms names the first terms of a field.
+func (c *Core) terms(field string, terms []*api.Term) (words string) {
+	for _, t := range terms[:min(len(terms), maxConstraints)] {
+		words += named(field, t.String()+c.nowhere(t.Topology))
 	}
 	return words
+}
+
+// nowhere says that no node has a label.
+func (c *Core) nowhere(label string) string {
+	if c.topology.Labelled(label) {
+		return ""
+	}
+	return ", a label that no node has"
+}
+
+// named names a constraint of a field.
+func named(field, constraint string) string {
+	return "; " + api.Shorten(field+": "+constraint, maxConstraint)
 }
 
 // endLateExplained ends the questions that took too long.

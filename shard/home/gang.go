@@ -281,7 +281,7 @@ func (c *Core) collect(g *gang) {
 			return
 		}
 	}
-	if !why.None() || !g.blocked.Is(v1alpha1.ReasonUnschedulable) && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
+	if !why.None() || !g.blocked.NoRoom() && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
 		g.blocked = why
 	}
 	if !why.None() {

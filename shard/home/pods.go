@@ -52,8 +52,10 @@ type pod struct {
 	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
-	words        string    // and its message
+	words        string    // and its message,
+	gist         uint64    // which gistOf this is
 	explainAgain time.Time // not before, after a write that failed
+	retellAt     time.Time // likewise, with other words for what it shows
 	writing      bool      // such a write is not answered: its version is about to change
 }
 
@@ -133,7 +135,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason, words: seen.ConditionMessage}
+		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason, words: seen.ConditionMessage, gist: gistOf(seen.ConditionMessage)}
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		changed := c.objects.Add(p.Entry)

@@ -76,8 +76,10 @@ func (w words) toNum(s string) int64 {
 	return n
 }
 
-// joins are spread=KEY:APP.
-func (w words) joins() []byte { return scripts.Joins(w.or("namespace", "ns"), w.value["spread"]) }
+// joins are spread=KEY:APP and beside=KEY:APP.
+func (w words) joins() []byte {
+	return scripts.Joins(w.or("namespace", "ns"), w.value["spread"], w.value["beside"])
+}
 
 func cores(n, pods int64) api.Resources {
 	m := map[string]int64{}

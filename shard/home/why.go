@@ -47,7 +47,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 			out.ShortQueue = "" // no quota lacks
 		}
 	}
-	if s := g.search.short; s != nil && g.blocked.Is(s.reason("").Code) {
+	if s := g.search.short; s != nil && (g.blocked.Is(s.reason("").Code) || g.blocked.NoRoom()) {
 		if x := c.explanations.classes[s.class.Key]; x != nil {
 			out.Nodes, out.Fit = uint32(x.last.Nodes), uint32(x.last.Fit)
 			for _, r := range x.last.Counts {

@@ -804,8 +804,11 @@ func (w *world) evict(p *process, o event.EvictPod) {
 			uid = r.ref.GetUid()
 		}
 	}
+	if g := w.groups[pod.group]; g != nil && g.uid == o.GangUID && w.reservation(g.uid) != nil { // it goes with the gang that it names now
+		uid = g.uid
+	}
 	if r := w.reservation(uid); r == nil || !r.closing {
-		w.failf("%s evicts pod %s of %s, which is not closing", p.inc, pod.uid, uid)
+		w.failf("%s evicts pod %s of %s for %s: %s, which is not closing", p.inc, pod.uid, uid, o.GangUID, o.Message)
 	}
 	if !pod.owned && w.reservation(uid).yields == nil {
 		w.failf("%s evicts pod %s, which nobody would make again", p.inc, pod.uid)

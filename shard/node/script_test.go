@@ -177,8 +177,10 @@ func (w words) leanings() []byte {
 	return api.FromPod(p, nil, api.Rules{}).Class.Leanings
 }
 
-// joins are spread=KEY:APP, a spread with a maxSkew of 1.
-func (w words) joins() []byte { return scripts.Joins(w.or("namespace", "ns"), w.value["spread"]) }
+// joins are spread=KEY:APP, a spread with a maxSkew of 1, and beside=KEY:APP.
+func (w words) joins() []byte {
+	return scripts.Joins(w.or("namespace", "ns"), w.value["spread"], w.value["beside"])
+}
 
 // labels are app=NAME; "-" for none.
 func (w words) labels() *api.Labels {

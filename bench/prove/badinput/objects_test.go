@@ -54,6 +54,7 @@ func (w *world) objects(t *testing.T) {
 				"a group of another namespace":             w.otherNamespace,
 				"a queue deleted while it holds something": w.deletedQueue,
 				"constraints that are not supported":       w.unsupported,
+				"constraints that nothing meets":           w.unmet,
 				"host ports":                               w.hostPorts,
 				"gated pods":                               w.gated,
 				"a namespace relabelled into a selector":   w.relabelled,
@@ -648,6 +649,59 @@ func (w *world) hostPorts(t *testing.T) {
 	w.podSays(t, ns, "second", "Unschedulable", "port")
 	w.deletePods(t, ns, "first")
 	w.bound(t, ns, "second")
+}
+
+// unmet has pods wait for what no node offers, and for other pods: each is told which of its constraints that is, and ConstraintUnmet where no
+// new node would help.
+func (w *world) unmet(t *testing.T) {
+	ns := w.namespace(t)
+	const rack = "example.com/rack" // which no node has
+	near := func(app, key string) edit {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
+		}
+	}
+	only := func(r corev1.NodeSelectorRequirement) edit {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{r}}}}}}
+		}
+	}
+	on := func(node string) edit {
+		return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
+	}
+	says := map[string]struct {
+		edits  []edit
+		reason string
+		words  []string
+	}{
+		"no-such-pod": {[]edit{near("nobody", corev1.LabelHostname)}, v1alpha1.ReasonConstraintUnmet,
+			[]string{"didn't match pod affinity rules; podAffinity: pods with app=nobody by kubernetes.io/hostname", "a new node would not help"}},
+		"own-rack": {[]edit{label("app", "own"), near("own", rack)}, "Unschedulable",
+			[]string{"didn't match pod affinity rules; podAffinity: pods with app=own by example.com/rack, a label that no node has"}},
+		"over-racks": {[]edit{label("app", "over"), func(p *corev1.Pod) {
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: rack, WhenUnsatisfiable: corev1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "over"}}}}
+		}}, "Unschedulable", []string{"(missing required label); topologySpreadConstraints: by example.com/rack with maxSkew 1, a label that no node has"}},
+		"contradiction": {[]edit{on("node-1"), only(corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"node-1"}})}, "Unschedulable",
+			[]string{"didn't match Pod's node affinity/selector; nodeSelector: kubernetes.io/hostname=node-1; nodeAffinity: kubernetes.io/hostname notin (node-1)"}},
+		"no-number": {[]edit{only(corev1.NodeSelectorRequirement{Key: "example.com/cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}})}, "Unschedulable",
+			[]string{`nodeAffinity: example.com/cores Gt ["many"], which cannot be read`}},
+	}
+	for name, c := range says {
+		w.pod(t, ns, name, c.edits...)
+	}
+	w.pod(t, ns, "anywhere", label("app", "any"), func(p *corev1.Pod) { // a node without the label is in no domain
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: rack, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "any"}}}}}}
+	})
+	w.bound(t, ns, "anywhere")
+	for name, c := range says {
+		w.podSays(t, ns, name, c.reason, c.words...)
+	}
+	w.pod(t, ns, "somebody", label("app", "nobody"))
+	w.bound(t, ns, "somebody", "no-such-pod")
 }
 
 func (w *world) gated(t *testing.T) {

@@ -51,6 +51,35 @@ var floods = []Attack{
 			_, _ = s.create(ctx, p)
 		})
 	}},
+	{Name: "selectors", About: "10,000 pods each of which requires something else of other pods, one in four of the pods of all namespaces", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) {
+			p := ask(s.pod(s.name(i)), milli(1))
+			p.Labels["job"] = fmt.Sprint(i)
+			of := &metav1.LabelSelector{MatchLabels: map[string]string{"job": fmt.Sprint(i)}}
+			terms := []v1.PodAffinityTerm{{TopologyKey: v1.LabelTopologyZone, LabelSelector: of}}
+			if i/3%4 == 0 {
+				terms[0].NamespaceSelector = &metav1.LabelSelector{}
+			}
+			switch i % 3 {
+			case 0:
+				p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+			case 1:
+				p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+			default:
+				p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: of}}
+			}
+			_, _ = s.create(ctx, p)
+		})
+	}},
+	{Name: "keys", About: "10,000 pods of one app, each spread over another label of nodes, and among other nodes", run: func(ctx context.Context, s *strike) {
+		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) {
+			p := ask(s.pod(s.name(i)), milli(1))
+			p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": fmt.Sprint("linux-", i%100)}
+			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: fmt.Sprint("example.com/label-", i), WhenUnsatisfiable: v1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}
+			_, _ = s.create(ctx, p)
+		})
+	}},
 	{Name: "churn", About: "pods deleted as soon as they are created, under the same names", run: func(ctx context.Context, s *strike) {
 		s.each(ctx, 1<<30, 6, func(i int, r *rand.Rand) {
 			name := s.name(i % 50)

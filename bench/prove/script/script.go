@@ -68,14 +68,16 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 	}
 }
 
-// Joins are what the pods of a class require of those around them, by a word KEY:APP: a spread of the pods of an app over a label, with a
-// maxSkew of 1. None without a colon.
-func Joins(namespace, word string) []byte {
-	key, app, ok := strings.Cut(word, ":")
-	if !ok {
-		return nil
-	}
+// Joins are what the pods of a class require of those around them, by words KEY:APP: a spread of the pods of an app over a label, with a
+// maxSkew of 1, and a domain of a label with such pods. None without a colon.
+func Joins(namespace, spread, beside string) []byte {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
-	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	if key, app, ok := strings.Cut(spread, ":"); ok {
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	}
+	if key, app, ok := strings.Cut(beside, ":"); ok {
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
+	}
 	return api.FromPod(p, nil, api.Rules{}).Class.Joins
 }

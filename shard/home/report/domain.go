@@ -21,9 +21,15 @@ func NoDomain(key, where string, pods, most int) Reason {
 	return Reason{v1alpha1.ReasonUnschedulable, words}
 }
 
-// DomainsLater says that node shards did not count by domain.
-func DomainsLater() Reason {
-	return Reason{v1alpha1.ReasonUnschedulable, "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"}
+// Uncompared says that node shards did not compare what pods require with nodes and other pods. A namespace may be full: its pods require
+// as many different things of other pods as are counted.
+func Uncompared(namespace string, full bool) Reason {
+	words := "its constraints are not compared with all nodes yet, because those of the pods in its namespace take too much time"
+	if full {
+		words = fmt.Sprintf("the pods of namespace %s require more different things of other pods than are counted (%s): its constraints are compared when pods that require others are gone",
+			namespace, "spec.affinity.podAffinity and podAntiAffinity, spec.topologySpreadConstraints; the limits are 1024 selectors and 2048 pairs of one with a topology key")
+	}
+	return Reason{v1alpha1.ReasonConstraintUnmet, words}
 }
 
 // NoLabel says that no node has the labels whose values are the domains that pods are to be in.

@@ -56,6 +56,7 @@ var effects = map[string]effect{
 	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
 	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
+	v1alpha1.ReasonConstraintUnmet:        {placing: true, pod: v1alpha1.ReasonConstraintUnmet, next: "it searches again when other pods come or go, and at the latest after 30s"},
 	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
 	v1alpha1.ReasonPreempted:              {urgent: true, placing: true, next: "it is admitted again when its queue and all ancestors have room for it"},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
@@ -68,6 +69,11 @@ func (r Reason) None() bool { return r.Code == "" }
 
 // Is reports whether the reason has a code.
 func (r Reason) Is(code string) bool { return r.Code == code }
+
+// NoRoom reports whether a gang that was granted its quota found no node.
+func (r Reason) NoRoom() bool {
+	return r.Code == v1alpha1.ReasonUnschedulable || r.Code == v1alpha1.ReasonConstraintUnmet
+}
 
 // Blocks reports whether pods wait for the reason, and may do so for long.
 func (r Reason) Blocks() bool { return effects[r.Code].pod != "" }
@@ -201,6 +207,11 @@ func Unschedulable(missing, of int, words string) Reason {
 		words = fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)
 	}
 	return Reason{v1alpha1.ReasonUnschedulable, words}
+}
+
+// Unmet says of a gang that found no node that no new node would help, and why.
+func (r Reason) Unmet(why string) Reason {
+	return Reason{v1alpha1.ReasonConstraintUnmet, r.Message + "; a new node would not help: " + why}
 }
 
 // VolumesAwaited says that volumes are being bound before the pods, and which pod waits for one.
