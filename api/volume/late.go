@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
@@ -22,8 +23,9 @@ import (
 
 // Bounds of what one object says about it. What is beyond them is not offered, or is refused by name.
 const (
-	maxRequest = 8 << 10  // bytes of what a claim asks for
-	maxOffer   = 16 << 10 // bytes of what a volume offers, its labels included
+	maxRequest  = 8 << 10  // bytes of what a claim asks for
+	maxRequests = 64 << 10 // likewise, of the unbound claims of a pod together: each may be compared with each volume
+	maxOffer    = 16 << 10 // bytes of what a volume offers, its labels included
 	// maxChoice and maxChoices are bytes and entries of the selector of nodes where one claim lets its pod run. Where there are more
 	// nodes, each claim is offered a part of them.
 	maxChoice  = 8 << 10
@@ -83,18 +85,60 @@ func sizeOf(q resource.Quantity) int64 {
 	return max(0, int64(q.Sign())) * math.MaxInt64
 }
 
-// Object is the claim as FindMatchingVolume reads it.
-func (c *Claim) Object(namespace, name string) *v1.PersistentVolumeClaim {
-	out := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: c.UID}}
-	_ = out.Spec.Unmarshal([]byte(c.Request)) // our own encoding
-	out.Spec.StorageClassName = &c.Class
-	return out
+// Ask is what an unbound claim asks for, read once for all volumes that it is compared with.
+type Ask struct {
+	request    string // Claim.Request
+	claim      v1.ObjectReference
+	class      string
+	attributes string // VolumeAttributesClass, "" for none
+	mode       v1.PersistentVolumeMode
+	access     []v1.PersistentVolumeAccessMode
+	size       int64 // bytes
+	sized      bool  // it names a size
+	wanted     *metav1.LabelSelector
+	selector   labels.Selector // of wanted, nil until it is needed: to read one may take as long as a thousand comparisons
 }
 
-// size returns the size that the claim asks for, and whether it does.
-func size(claim *v1.PersistentVolumeClaim) (int64, bool) {
-	q, ok := claim.Spec.Resources.Requests[v1.ResourceStorage]
-	return q.Value(), ok
+// Ask reads what the claim asks for.
+func (c *Claim) Ask(namespace, name string) *Ask {
+	var spec v1.PersistentVolumeClaimSpec
+	_ = spec.Unmarshal([]byte(c.Request)) // our own encoding
+	q, sized := spec.Resources.Requests[v1.ResourceStorage]
+	return &Ask{request: c.Request, claim: v1.ObjectReference{Namespace: namespace, Name: name, UID: c.UID}, class: c.Class, attributes: valueOf(spec.VolumeAttributesClassName),
+		mode: modeOf(spec.VolumeMode), access: spec.AccessModes, size: q.Value(), sized: sized, wanted: spec.Selector}
+}
+
+// selects reports whether a volume with these labels may be the one.
+func (a *Ask) selects(of map[string]string) bool {
+	if a.wanted == nil {
+		return true
+	}
+	if a.selector == nil {
+		var err error
+		if a.selector, err = api.Selector(a.wanted); err != nil { // such a claim is refused by name
+			a.selector = labels.Nothing()
+		}
+	}
+	return a.selector.Matches(labels.Set(of))
+}
+
+// named reports whether a claimRef names the claim.
+func (a *Ask) named(ref *v1.ObjectReference) bool {
+	return ref != nil && ref.Name == a.claim.Name && ref.Namespace == a.claim.Namespace && (ref.UID == "" || ref.UID == a.claim.UID)
+}
+
+func modeOf(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
+	if m == nil {
+		return v1.PersistentVolumeFilesystem
+	}
+	return *m
+}
+
+func valueOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // offer returns what a volume offers to unbound claims, without its node affinity; nil for nothing.
@@ -146,25 +190,30 @@ func (v *Volume) Offered() (class string, is bool) {
 	return v.offer.Spec.StorageClassName, true
 }
 
-// Size of an offered volume in bytes.
-func (v *Volume) Size() int64 {
-	q := v.offer.Spec.Capacity[v1.ResourceStorage]
-	return q.Value()
-}
-
-// Suits reports whether a claim can have a volume, wherever its pod runs, by the rules of the volume controller and of kube-scheduler.
-func (v *Volume) Suits(claim *v1.PersistentVolumeClaim) bool {
-	if v.offer == nil || v.Refused != "" {
+// Suits reports whether a claim can have a volume, wherever its pod runs, by the rules of the volume controller and of kube-scheduler:
+// FindMatchingVolume of k8s.io/component-helpers, which reads the claim's selector anew for each volume. What is cheap is compared first.
+func (v *Volume) Suits(a *Ask) bool {
+	o := v.offer
+	switch {
+	case o == nil || v.Refused != "":
+		return false
+	case o.Status.Phase == v1.VolumeBound:
+		return a.named(o.Spec.ClaimRef)
+	case o.Spec.StorageClassName != a.class: // kube-scheduler looks at volumes of the class alone, at one that is kept for the claim, too
+		return false
+	case v.size < a.size || modeOf(o.Spec.VolumeMode) != a.mode || valueOf(o.Spec.VolumeAttributesClassName) != a.attributes:
+		return false
+	case o.Spec.ClaimRef != nil:
+		return a.named(o.Spec.ClaimRef)
+	case o.Status.Phase != v1.VolumeAvailable:
 		return false
 	}
-	if v.offer.Status.Phase == v1.VolumeBound {
-		return storagehelpers.IsVolumeBoundToClaim(v.offer, claim)
+	for _, mode := range a.access {
+		if !slices.Contains(o.Spec.AccessModes, mode) {
+			return false
+		}
 	}
-	if claim.Spec.StorageClassName == nil || v.offer.Spec.StorageClassName != *claim.Spec.StorageClassName {
-		return false // kube-scheduler looks at volumes of the class alone, at one that is kept for the claim, too
-	}
-	found, err := storagehelpers.FindMatchingVolume(claim, []*v1.PersistentVolume{v.offer}, &v1.Node{}, nil, true, true)
-	return err == nil && found != nil
+	return a.selects(o.Labels)
 }
 
 // Class is what the rules read of a StorageClass. It is immutable once made.
@@ -294,6 +343,7 @@ type Choice struct {
 	Where []*v1.NodeSelector // each pod may run where one of them matches; they are of one pod each, as many as bounds make of them. nil in it matches any node
 	Why   string             // why there is nothing, with an empty Where
 	Free  map[string]int     // where the class provisions none: how many volumes suit a claim, by Claim.Request
+	Bytes int                // about what it has, for who keeps many
 }
 
 // For returns the selector for one of the pods.
@@ -322,19 +372,17 @@ func Choose(claims []*Claim, s Supply) *Choice {
 	if class.Refused != "" {
 		return &Choice{Why: "StorageClass " + name + ": " + class.Refused}
 	}
-	objects := make([]*v1.PersistentVolumeClaim, len(claims))
-	asks := map[*v1.PersistentVolumeClaim]string{}
+	asks := make([]*Ask, len(claims))
 	for i, claim := range claims {
-		objects[i] = claim.Object("", "")
-		asks[objects[i]] = claim.Request
+		asks[i] = claim.Ask("", "")
 	}
-	slices.SortStableFunc(objects, bySize)
+	slices.SortStableFunc(asks, bySize)
 	places, everywhere, every := map[string]*place{}, []offered(nil), []offered(nil)
 	labels := map[string]bool{} // over which places differ, "" for more than one value of one label
 	for _, v := range s.Offers(name) {
-		o, some := offered{v, make([]bool, len(objects))}, false
-		for i, object := range objects {
-			o.suits[i] = v.Suits(object)
+		o, some := offered{v, make([]bool, len(asks))}, false
+		for i, ask := range asks {
+			o.suits[i] = v.Suits(ask)
 			some = some || o.suits[i]
 		}
 		if !some {
@@ -356,7 +404,8 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		p.volumes = append(p.volumes, o)
 	}
 	var all union
-	base := unserved(everywhere, len(objects))
+	slices.SortFunc(everywhere, smallerOffer)
+	base := unserved(len(asks), everywhere)
 	why := fmt.Sprintf("no PersistentVolume of StorageClass %s suits it, and the class provisions none", name)
 	if len(claims) > 1 && len(every) > 0 {
 		why = fmt.Sprintf("no node has PersistentVolumes of StorageClass %s for all %d claims of the pod, and the class provisions none", name, len(claims))
@@ -366,18 +415,23 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		all.add(nil)
 	case class.Provisioner != "":
 		var some bool
-		if some, why = class.provision(name, objects[base], s, &all); some {
+		if some, why = class.provision(name, asks[base], s, &all); some {
 			why = ""
 		}
 	}
 	overlap := len(labels) > 1 || labels[""]
 	least := -1 // unserved where all volumes can be used, as if places with different labels had all of their nodes in common
 	if overlap {
-		least = unserved(every, len(objects))
+		slices.SortFunc(every, smallerOffer)
+		least = unserved(len(asks), every)
 	}
 	for _, key := range api.SortedKeys(places) {
+		if all.any {
+			break
+		}
 		p := places[key]
-		left := unserved(slices.Concat(p.volumes, everywhere), len(objects))
+		slices.SortFunc(p.volumes, smallerOffer)
+		left := unserved(len(asks), p.volumes, everywhere)
 		if left >= 0 && overlap {
 			left = min(left, least)
 		}
@@ -386,7 +440,7 @@ func Choose(claims []*Claim, s Supply) *Choice {
 			all.add(p.where)
 		case left < base && class.Provisioner != "": // less is to be provisioned than elsewhere
 			var there union
-			class.provision(name, objects[left], s, &there)
+			class.provision(name, asks[left], s, &there)
 			for _, where := range there.selectors() {
 				if both, ok := api.AllOf(p.where, where); ok {
 					all.add(both)
@@ -395,16 +449,20 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		}
 	}
 	out := &Choice{Where: all.selectors()}
+	for _, s := range out.Where {
+		out.Bytes += s.Size()
+	}
 	if class.Provisioner == "" {
 		out.Free = map[string]int{}
-		for i, object := range objects {
+		for i, ask := range asks {
 			n := 0
 			for _, o := range every {
 				if o.suits[i] {
 					n++
 				}
 			}
-			out.Free[asks[object]] = n
+			out.Free[ask.request] = n
+			out.Bytes += len(ask.request)
 		}
 	}
 	if len(out.Where) == 0 {
@@ -413,33 +471,40 @@ func Choose(claims []*Claim, s Supply) *Choice {
 	return out
 }
 
-func bySize(a, b *v1.PersistentVolumeClaim) int {
-	x, _ := size(a)
-	y, _ := size(b)
-	return cmp.Compare(x, y)
-}
+func bySize(a, b *Ask) int { return cmp.Compare(a.size, b.size) }
 
-// unserved returns the last of some claims that finds no volume if they choose one after another, -1 if all find one.
-func unserved(volumes []offered, claims int) int {
-	left, taken := -1, make([]bool, len(volumes))
+// unserved returns the last of some claims that finds no volume if they choose one after another, -1 if all find one. The smallest volume
+// of a list is its first.
+func unserved(claims int, lists ...[]offered) int {
+	left, taken := -1, make([][]bool, len(lists))
+	for l := range lists {
+		taken[l] = make([]bool, len(lists[l]))
+	}
 	for i := range claims {
-		best := -1
-		for k, v := range volumes {
-			if !taken[k] && v.suits[i] && (best < 0 || smaller(v.Volume, volumes[best].Volume) < 0) {
-				best = k
+		var best *Volume
+		var takes *bool
+		for l, list := range lists {
+			k := 0
+			for k < len(list) && (taken[l][k] || !list[k].suits[i]) {
+				k++
+			}
+			if k < len(list) && (best == nil || smaller(list[k].Volume, best) < 0) {
+				best, takes = list[k].Volume, &taken[l][k]
 			}
 		}
-		if best < 0 {
+		if best == nil {
 			left = i
 		} else {
-			taken[best] = true
+			*takes = true
 		}
 	}
 	return left
 }
 
+func smallerOffer(a, b offered) int { return smaller(a.Volume, b.Volume) }
+
 func smaller(a, b *Volume) int {
-	return cmp.Or(cmp.Compare(a.Size(), b.Size()), cmp.Compare(a.Name(), b.Name()))
+	return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.Name(), b.Name()))
 }
 
 // labelOf returns the label of which a selector names one value and no more, "" for another selector.
@@ -455,14 +520,13 @@ func labelOf(s *v1.NodeSelector) string {
 }
 
 // provision adds where a class provisions a volume for a claim.
-func (c *Class) provision(name string, object *v1.PersistentVolumeClaim, s Supply, all *union) (some bool, why string) {
-	wanted, sized := size(object)
-	if !sized || !s.CapacityChecked(c.Provisioner) {
+func (c *Class) provision(name string, ask *Ask, s Supply, all *union) (some bool, why string) {
+	if !ask.sized || !s.CapacityChecked(c.Provisioner) {
 		all.add(c.Topologies)
 		return true, ""
 	}
 	for _, has := range s.Capacities(name) {
-		if has.Most < wanted {
+		if has.Most < ask.size {
 			continue
 		}
 		if where, ok := api.AllOf(c.Topologies, has.Nodes); ok {
@@ -470,7 +534,7 @@ func (c *Class) provision(name string, object *v1.PersistentVolumeClaim, s Suppl
 			some = true
 		}
 	}
-	return some, fmt.Sprintf("no CSIStorageCapacity of StorageClass %s has room for a volume of %s", name, resource.NewQuantity(wanted, resource.BinarySI))
+	return some, fmt.Sprintf("no CSIStorageCapacity of StorageClass %s has room for a volume of %s", name, resource.NewQuantity(ask.size, resource.BinarySI))
 }
 
 // union is where one of several selectors matches. Those that compare one label with values, as most do, go together.

@@ -11,7 +11,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+	"pgregory.net/rapid"
 
 	"basalt.dev/basalt/api"
 )
@@ -261,6 +264,98 @@ func TestManyVolumes(t *testing.T) {
 	}
 	if choice.For(7) != choice.Where[7%len(choice.Where)] {
 		t.Error("a pod is offered another part")
+	}
+}
+
+// Suits decides as FindMatchingVolume does.
+func TestSuits(t *testing.T) {
+	pick := func(t *rapid.T, what string, values ...string) string { return rapid.SampledFrom(values).Draw(t, what) }
+	optional := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	modeOf := func(s string) *v1.PersistentVolumeMode {
+		if s == "" {
+			return nil
+		}
+		return new(v1.PersistentVolumeMode(s))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		access := func(what string) (out []v1.PersistentVolumeAccessMode) {
+			for _, m := range []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadOnlyMany} {
+				if rapid.Bool().Draw(t, what+string(m)) {
+					out = append(out, m)
+				}
+			}
+			return out
+		}
+		v := free(pick(t, "capacity", "1Gi", "2Gi", "3Gi"))
+		v.Name, v.Status.Phase = "v", v1.PersistentVolumePhase(pick(t, "phase", "Available", "Available", "Pending", "Released"))
+		v.Spec.AccessModes, v.Spec.VolumeMode, v.Spec.VolumeAttributesClassName = access("has"), modeOf(pick(t, "mode", "", "Filesystem", "Block")), optional(pick(t, "attributes", "", "gold"))
+		v.Labels = map[string]string{"disk": pick(t, "disk", "fast", "slow")}
+		if name := pick(t, "kept for", "", "", "c", "d"); name != "" {
+			v.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID(pick(t, "uid", "", "claim", "other"))}
+		}
+		if v.Status.Phase == v1.VolumeReleased && v.Spec.ClaimRef != nil && v.Spec.ClaimRef.UID != "" {
+			v.Spec.ClaimRef.UID = ""
+		}
+		c := wants(pick(t, "size", "1Gi", "2Gi", "3Gi"), func(c *v1.PersistentVolumeClaim) {
+			c.Spec.AccessModes, c.Spec.VolumeMode, c.Spec.VolumeAttributesClassName = access("wants"), modeOf(pick(t, "wanted mode", "", "Filesystem", "Block")), optional(pick(t, "wanted attributes", "", "gold"))
+			c.Spec.StorageClassName = new(pick(t, "class", "late", "late", "late", "other"))
+			switch pick(t, "selector", "none", "empty", "fast", "not slow") {
+			case "empty":
+				c.Spec.Selector = &metav1.LabelSelector{}
+			case "fast":
+				c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "fast"}}
+			case "not slow":
+				c.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: "NotIn", Values: []string{"slow"}}}}
+			}
+		})
+		read, claim := ReadVolume(v), ReadClaim(c)
+		found, err := storagehelpers.FindMatchingVolume(c, []*v1.PersistentVolume{v}, &v1.Node{}, nil, true, true)
+		want := err == nil && found != nil && v.Spec.StorageClassName == *c.Spec.StorageClassName && read.offer != nil
+		if got := read.Suits(claim.Ask("ns", "c")); got != want {
+			t.Fatalf("%v, want %v: claim %+v, volume %+v", got, want, c.Spec, v)
+		}
+	})
+}
+
+// A claim's selector is read once, however many volumes it is compared with, and not at all if none suits it otherwise.
+func TestSelectorsAreReadOnce(t *testing.T) {
+	long := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: "NotIn"}}}
+	for i := range 1000 {
+		long.MatchExpressions[0].Values = append(long.MatchExpressions[0].Values, fmt.Sprint("d", i))
+	}
+	for _, size := range []string{"1Gi", "2Gi"} {
+		read := ReadClaim(wants(size, func(c *v1.PersistentVolumeClaim) { c.Spec.Selector = long }))
+		ask, v := read.Ask("ns", "c"), ReadVolume(free("1Gi"))
+		if read.Refused != "" || v.Suits(ask) != (size == "1Gi") || (ask.selector != nil) != (size == "1Gi") {
+			t.Fatalf("%s: %q, selector %v", size, read.Refused, ask.selector)
+		}
+		if n := testing.AllocsPerRun(100, func() { v.Suits(ask) }); n > 0 {
+			t.Errorf("%s: a comparison allocates %v times", size, n)
+		}
+	}
+}
+
+// The unbound claims of a pod together have a bound.
+func TestManyLongRequests(t *testing.T) {
+	all := cluster{claims: map[string]*v1.PersistentVolumeClaim{}, classes: map[string]*storagev1.StorageClass{"late": late("made.example.com")}}
+	var sources []v1.VolumeSource
+	for i := range 9 {
+		name := fmt.Sprint("c", i)
+		all.claims[name] = wants("1Gi", func(c *v1.PersistentVolumeClaim) {
+			c.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "In", Values: slices.Repeat([]string{strings.Repeat("v", 60)}, 128)}}}
+		})
+		sources = append(sources, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
+	}
+	if _, why := Nodes(podOf(sources[:7]...), "", all); why != "" {
+		t.Errorf("seven: %s", why)
+	}
+	if _, why := Nodes(podOf(sources...), "", all); !strings.HasPrefix(why, "spec.volumes: ") || !strings.HasSuffix(why, "the limit is 65536") {
+		t.Errorf("nine: %q", why)
 	}
 }
 

@@ -123,6 +123,13 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		reach.Attach = append(reach.Attach, api.Amount{Resource: driver, Value: attach[driver]})
 	}
 	reach.Unbound = len(late) > 0
+	asked := 0
+	for i := range late {
+		asked += len(late[i].Request)
+	}
+	if asked > maxRequests {
+		return api.Reach{}, fmt.Sprintf("spec.volumes: what the claims that are not bound ask for (selectors, access modes, StorageClass) has %d bytes in all, the limit is %d", asked, maxRequests)
+	}
 	open := map[string][]*Claim{} // by StorageClass
 	for i := range late {
 		l := &late[i]
@@ -196,8 +203,8 @@ func KeptFor(namespace, name string, claim Claim, c interface {
 	if len(kept) == 0 {
 		return nil
 	}
-	object := claim.Object(namespace, name)
-	i := slices.IndexFunc(kept, func(v *Volume) bool { return v.Suits(object) })
+	ask := claim.Ask(namespace, name)
+	i := slices.IndexFunc(kept, func(v *Volume) bool { return v.Suits(ask) })
 	if i < 0 {
 		return nil
 	}

@@ -48,9 +48,9 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
 	var steps []Step
 	type wish struct {
-		at     int
-		claim  Claim
-		object *v1.PersistentVolumeClaim
+		at    int
+		claim Claim
+		ask   *Ask
 	}
 	var wishes []wish
 	for i := range p.Spec.Volumes {
@@ -101,16 +101,20 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 				fail("its volume %s was taken from it", did.Volume)
 			}
 		default:
-			wishes = append(wishes, wish{len(steps), claim, claim.Object(p.Namespace, name)})
+			wishes = append(wishes, wish{len(steps), claim, claim.Ask(p.Namespace, name)})
 		}
 		steps = append(steps, s)
 	}
 	// Smaller claims first, so that large volumes are left for the others.
-	slices.SortStableFunc(wishes, func(a, b wish) int { return bySize(a.object, b.object) })
+	slices.SortStableFunc(wishes, func(a, b wish) int { return bySize(a.ask, b.ask) })
 	chosen := map[string]bool{}
+	there := map[string][]*Volume{} // by StorageClass: volumes that can be used on the node, the smallest first
 	for _, w := range wishes {
+		if _, known := there[w.claim.Class]; !known {
+			there[w.claim.Class] = offersOn(n, w.claim.Class, c)
+		}
 		s := &steps[w.at]
-		s.Action, s.Volume, s.Why = choose(w.claim, w.object, n, func(v string) bool { return chosen[v] || taken(v) }, c)
+		s.Action, s.Volume, s.Why = choose(w.claim, w.ask, n, there[w.claim.Class], func(v string) bool { return chosen[v] || taken(v) }, c)
 		if s.Volume != "" {
 			chosen[s.Volume] = true
 		}
@@ -123,28 +127,32 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 	return steps
 }
 
-// choose decides how a claim gets a volume on a node: the one that is kept for it, else the smallest that suits it, else a new one.
-func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken func(string) bool, c interface {
+// offersOn returns the volumes that are offered to claims of a class and can be used on a node, the smallest first.
+func offersOn(n *v1.Node, class string, s Supply) (out []*Volume) {
+	for _, v := range s.Offers(class) {
+		if matches(v.at.where, n) {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, smaller)
+	return out
+}
+
+// choose decides how a claim gets a volume on a node: the one that is kept for it, else the smallest there that suits it, else a new one.
+func choose(claim Claim, ask *Ask, n *v1.Node, there []*Volume, taken func(string) bool, c interface {
 	Cluster
 	Supply
 }) (a Action, volume, why string) {
-	if v := KeptFor(object.Namespace, object.Name, claim, c); v != nil {
+	if v := KeptFor(ask.claim.Namespace, ask.claim.Name, claim, c); v != nil {
 		if !matches(v.at.where, n) {
 			return Fail, "", fmt.Sprintf("volume %s is kept for it, and cannot be used on node %s", v.Name(), n.Name)
 		}
 		return Wait, "", "" // the volume controller binds them
 	}
-	var best *Volume
-	for _, v := range c.Offers(claim.Class) {
-		if taken(v.Name()) || best != nil && smaller(best, v) <= 0 {
-			continue
+	for _, v := range there {
+		if !taken(v.Name()) && v.Suits(ask) {
+			return Keep, v.Name(), ""
 		}
-		if v.Suits(object) && matches(v.at.where, n) {
-			best = v
-		}
-	}
-	if best != nil {
-		return Keep, best.Name(), ""
 	}
 	class := c.Class(claim.Class)
 	if class == nil {
@@ -153,11 +161,11 @@ func choose(claim Claim, object *v1.PersistentVolumeClaim, n *v1.Node, taken fun
 	if class.Provisioner == "" {
 		return Fail, "", fmt.Sprintf("no PersistentVolume of StorageClass %s that suits it is free on node %s", claim.Class, n.Name)
 	}
-	var there union
-	if some, why := class.provision(claim.Class, object, c, &there); !some {
+	var makes union
+	if some, why := class.provision(claim.Class, ask, c, &makes); !some {
 		return Fail, "", why
 	}
-	if !there.matches(n) {
+	if !makes.matches(n) {
 		return Fail, "", fmt.Sprintf("StorageClass %s cannot provision a volume for node %s", claim.Class, n.Name)
 	}
 	return Select, "", ""
@@ -169,6 +177,10 @@ func (v *Volume) Name() string { return v.offer.Name }
 func matches(s *v1.NodeSelector, n *v1.Node) bool {
 	if s == nil {
 		return true
+	}
+	if label := labelOf(s); label != "" { // as of most volumes; to read a selector takes longer
+		value, has := n.Labels[label]
+		return has && value == s.NodeSelectorTerms[0].MatchExpressions[0].Values[0]
 	}
 	ok, err := nodeaffinity.NewLazyErrorNodeSelector(s).Match(n)
 	return ok && err == nil

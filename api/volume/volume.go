@@ -43,7 +43,7 @@ type Claim struct {
 
 	// Of one that is not bound, and names no volume:
 	UID      types.UID
-	Request  string // what it asks for, as Object reads it
+	Request  string // what it asks for, as Ask reads it
 	Refused  string // why that cannot be served
 	Selected string // the node for which its volume is to be provisioned, "" for none
 }
@@ -124,6 +124,7 @@ type Volume struct {
 	Zones   [zones][]string  // by index in zoneLabels: the values of which a node's label has to be one; nil for a label that it lacks
 	Refused string           // why no pod can use it yet, for users
 	offer   *v1.PersistentVolume
+	size    int64  // of what it offers, in bytes
 	at      site   // where it is offered
 	key     string // differs between volumes that differ
 	nodes   string // the same for Nodes alone
@@ -171,6 +172,8 @@ func ReadVolume(v *v1.PersistentVolume) *Volume {
 	if out.offer = offer(v); out.offer != nil {
 		if b, err := out.offer.Marshal(); err == nil {
 			out.key += string(b)
+			q := out.offer.Spec.Capacity[v1.ResourceStorage]
+			out.size = q.Value()
 		} else {
 			out.offer = nil
 		}
