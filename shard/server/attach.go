@@ -294,7 +294,7 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 		if tips {
 			c.changeAny(func() {
 				c.setDrivers(node, now, migrated)
-				c.supplyChanged(allClasses)
+				c.allSupplyChanged()
 			})
 		}
 	}
@@ -313,7 +313,7 @@ func (c *claims) csiNodes() kube.Handler[*storagev1.CSINode] {
 						}
 					}
 				}
-				c.supplyChanged(allClasses)
+				c.allSupplyChanged()
 			})
 		},
 		Seen: func(n *storagev1.CSINode) {

@@ -31,6 +31,7 @@ type claims struct {
 	waiting map[types.UID]*waitingPod
 	users   map[subject]map[types.UID]*waitingPod // the pods that wait for it
 	late    answers                               // what was said of subjects whose pods are to be shown again later
+	tasks   map[task]bool                         // see later
 	flush   func()
 }
 
@@ -60,19 +61,22 @@ type waitingPod struct {
 
 func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, rules: rules, storage: newStorage(), usages: newUsages(), attached: newAttached(), devices: newDevices(), bindings: newBindings(),
+		show: show, flush: flush, late: answers{}, tasks: map[task]bool{}, rules: rules, storage: newStorage(), usages: newUsages(), attached: newAttached(), devices: newDevices(), bindings: newBindings(),
 		bound: map[string]map[types.NamespacedName]bool{}, waiting: map[types.UID]*waitingPod{}, users: map[subject]map[types.UID]*waitingPod{},
 	}
 }
 
 // seen reduces a pod and hands it on. Handing on happens under the lock, so that an answer of change is never followed by
 // an older one.
-func (c *claims) seen(p *corev1.Pod) {
+func (c *claims) seen(p *corev1.Pod) { c.showPods(c.seenFirst(p)) }
+
+// seenFirst hands a pod on, and returns those that are to be shown again because of it.
+func (c *claims) seenFirst(p *corev1.Pod) (others map[types.UID]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(p.Spec.Volumes) == 0 {
 		c.show(c.reduce(p))
-		return
+		return nil
 	}
 	before := answers{}
 	for i := range p.Spec.Volumes {
@@ -84,7 +88,9 @@ func (c *claims) seen(p *corev1.Pod) {
 		c.countVolumes(node)
 	}
 	c.show(c.reduce(p))
-	c.again(before, map[types.UID]bool{p.UID: true})
+	others = c.again(before)
+	delete(others, p.UID)
+	return others
 }
 
 // replaced reduces all pods and hands them on.
@@ -108,13 +114,15 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	show(pods)
 }
 
-func (c *claims) gone(p *corev1.Pod) {
+func (c *claims) gone(p *corev1.Pod) { c.showPods(c.goneFirst(p)) }
+
+func (c *claims) goneFirst(p *corev1.Pod) (others map[types.UID]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(p.UID)
 	used := c.uses[p.UID]
 	if used == nil {
-		return
+		return nil
 	}
 	before := answers{}
 	for _, claim := range used.claims {
@@ -123,7 +131,7 @@ func (c *claims) gone(p *corev1.Pod) {
 	for _, node := range c.unuse(p.UID) {
 		c.countVolumes(node)
 	}
-	c.again(before, map[types.UID]bool{})
+	return c.again(before)
 }
 
 // reduce makes the api.Pod of a pod, and keeps the pod if it may have to be shown again; the lock is held.
@@ -267,22 +275,18 @@ func (c *claims) noteUsage(before answers, name types.NamespacedName) {
 	}
 }
 
-// again shows the pods of those subjects of which it says something else now, each pod once and none that was shown. Subjects that many
-// pods wait for have their turn a little later: whoever deletes such a claim and makes it again all the time must not cost a shard its
-// time.
-func (c *claims) again(before answers, shown map[types.UID]bool) {
+// again returns the pods of those subjects of which it says something else now: they are to be shown again. Subjects that many pods wait
+// for have their turn a little later: whoever deletes such a claim and makes it again all the time must not cost a shard its time.
+func (c *claims) again(before answers) (pods map[types.UID]bool) {
 	for s, was := range before {
-		if len(c.users[s]) > promptPods {
-			if _, late := c.late[s]; !late {
-				if len(c.late) == 0 {
-					time.AfterFunc(lateAfter, c.showLate)
-				}
-				c.late[s] = was
-			}
-			continue
+		if len(c.users[s]) <= promptPods {
+			pods = c.addChanged(pods, s, was)
+		} else if _, late := c.late[s]; !late {
+			c.late[s] = was
+			c.later(task{showLate, s.namespace}, lateAfter, func() time.Duration { return c.showLate(s.namespace) })
 		}
-		c.showAgain(s, was, shown)
 	}
+	return pods
 }
 
 // Pods of a subject that are shown again at once when it changes, and when those of others are.
@@ -291,50 +295,108 @@ const (
 	lateAfter  = time.Second
 )
 
-// showLate shows the pods of subjects that had to wait.
-func (c *claims) showLate() {
-	c.mu.Lock()
-	shown := map[types.UID]bool{}
-	for s, was := range c.late {
-		c.showAgain(s, was, shown)
+// addChanged adds the pods of a subject if something else is said of it now.
+func (c *claims) addChanged(pods map[types.UID]bool, s subject, was answer) map[types.UID]bool {
+	if c.answer(s) == was {
+		return pods
 	}
-	clear(c.late)
-	flush := c.flush
+	return addUsers(pods, c.users[s])
+}
+
+func addUsers(pods map[types.UID]bool, users map[types.UID]*waitingPod) map[types.UID]bool {
+	if pods == nil {
+		pods = make(map[types.UID]bool, len(users))
+	}
+	for uid := range users {
+		pods[uid] = true
+	}
+	return pods
+}
+
+// showLate shows the pods of subjects in a namespace that had to wait.
+func (c *claims) showLate(namespace string) time.Duration {
+	c.mu.Lock()
+	var pods map[types.UID]bool
+	for s, was := range c.late {
+		if s.namespace == namespace {
+			pods = c.addChanged(pods, s, was)
+			delete(c.late, s)
+		}
+	}
 	c.mu.Unlock()
-	if flush != nil {
-		flush()
+	return c.showPods(pods)
+}
+
+// showPods shows pods again that still wait, by what is known when it is their turn. The lock is held for one pod at a time, so that nothing
+// else waits for all of them: a pod may have been shown by newer facts meanwhile, but never is by older ones. It returns for how long the lock was held.
+func (c *claims) showPods(pods map[types.UID]bool) (took time.Duration) {
+	for uid := range pods {
+		c.mu.Lock()
+		began := time.Now()
+		if w := c.waiting[uid]; w != nil {
+			c.show(c.classes.FromPod(w.pod, c, c.rules))
+		}
+		took += time.Since(began)
+		c.mu.Unlock()
+	}
+	return took
+}
+
+// task is work that is done once for many events.
+type task struct {
+	kind taskKind
+	of   string // a namespace, or a StorageClass
+}
+
+type taskKind uint8
+
+const (
+	showLate     taskKind = iota // the pods of a namespace's subjects that many pods wait for
+	showSupplied                 // the pods whose claims may have other volumes of a class now
+)
+
+// later does a task after a pause, once for all events until then, and again no sooner than after ten times as long as it took: it may
+// cost a tenth of the time, however often a tenant has it done. The lock is held; work is called without it, and returns how long it held it.
+func (c *claims) later(t task, pause time.Duration, work func() time.Duration) {
+	_, rests := c.tasks[t]
+	if c.tasks[t] = true; !rests {
+		time.AfterFunc(pause, func() { c.do(t, pause, work) })
 	}
 }
 
-// showAgain shows the pods of a subject if something else is said of it now.
-func (c *claims) showAgain(s subject, was answer, shown map[types.UID]bool) {
-	if c.answer(s) == was {
+func (c *claims) do(t task, pause time.Duration, work func() time.Duration) {
+	c.mu.Lock()
+	wanted := c.tasks[t]
+	if c.tasks[t] = false; !wanted {
+		delete(c.tasks, t)
+	}
+	c.mu.Unlock()
+	if !wanted {
 		return
 	}
-	for uid, w := range c.users[s] {
-		if !shown[uid] {
-			shown[uid] = true
-			c.show(c.classes.FromPod(w.pod, c, c.rules))
-		}
+	took := work()
+	if c.flush != nil {
+		c.flush()
 	}
+	time.AfterFunc(max(pause, 10*took), func() { c.do(t, pause, work) })
 }
 
 // change makes a change after which something else may be said of some subjects.
 func (c *claims) change(apply func(), subjects ...subject) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	before := answers{}
 	for _, s := range subjects {
 		c.note(before, s)
 	}
 	apply()
-	c.again(before, map[types.UID]bool{})
+	pods := c.again(before)
+	c.mu.Unlock()
+	c.showPods(pods)
 }
 
 // changeAny makes a change after which something else may be said of anything: a new list, or what an administrator changed.
 func (c *claims) changeAny(apply func()) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	before := answers{}
 	for s := range c.users {
 		c.note(before, s)
@@ -346,5 +408,7 @@ func (c *claims) changeAny(apply func()) {
 			c.bind(s.claim())
 		}
 	}
-	c.again(before, map[types.UID]bool{})
+	pods := c.again(before)
+	c.mu.Unlock()
+	c.showPods(pods)
 }

@@ -203,3 +203,63 @@ func TestClaimOfManyPods(t *testing.T) {
 		}
 	})
 }
+
+// The pods of a claim are shown again one by one: whoever needs the lock meanwhile gets it, and who is gone by then is not shown.
+func TestPodsAreShownOneByOne(t *testing.T) {
+	var c *claims
+	var got atomic.Bool
+	shown := 0
+	c = newClaims(api.Rules{}, func(*api.Pod) {
+		if shown++; shown == promptPods+1 { // the first that is shown again
+			go func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				got.Store(true)
+			}()
+		}
+		if shown > promptPods && !got.Load() {
+			time.Sleep(5 * time.Millisecond) // a mutex is handed to who has waited for one
+		}
+	}, nil)
+	for i := range promptPods {
+		c.seen(claiming(fmt.Sprint("p", i), "shared", 0))
+	}
+	c.claims().Seen(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shared"}})
+	if shown != 2*promptPods || !got.Load() {
+		t.Errorf("shown %d times, and the lock was free meanwhile: %v", shown, got.Load())
+	}
+	c.gone(claiming("p0", "shared", 0))
+	if c.showPods(map[types.UID]bool{"p0": true, "p1": true}); shown != 2*promptPods+1 {
+		t.Errorf("a pod that is gone was shown: %d", shown)
+	}
+}
+
+// Work that is done for many events costs a tenth of the time at most, and that of one tenant or class delays no other's.
+func TestTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClaims(api.Rules{}, func(*api.Pod) {}, nil)
+		done := map[task][]time.Duration{}
+		began := time.Now()
+		ask := func(of string, took time.Duration) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.later(task{showSupplied, of}, time.Second, func() time.Duration {
+				done[task{showSupplied, of}] = append(done[task{showSupplied, of}], time.Since(began))
+				return took
+			})
+		}
+		for range 100 { // 50 s
+			ask("slow", time.Second)
+			ask("fast", 0)
+			time.Sleep(500 * time.Millisecond)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if slow, fast := done[task{showSupplied, "slow"}], done[task{showSupplied, "fast"}]; fmt.Sprint(slow) != "[1s 11s 21s 31s 41s 51s]" || len(fast) != 50 {
+			t.Errorf("done at %v, and %d times", slow, len(fast))
+		}
+		if len(c.tasks) != 0 {
+			t.Errorf("%v are kept", c.tasks)
+		}
+	})
+}

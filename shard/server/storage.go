@@ -48,7 +48,7 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 		}
 		return now
 	}
-	set := func(v *corev1.PersistentVolume, there bool) {
+	set := func(v *corev1.PersistentVolume, there bool) (pods map[types.UID]bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		old, now := c.volume[v.Name], (*volume.Volume)(nil)
@@ -74,13 +74,13 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 		if old != now {
 			c.offersChanged(old, now)
 		}
-		c.again(before, map[types.UID]bool{})
 		for _, claim := range concerned {
 			c.lookAt(claim)
 		}
 		if old != now {
 			c.volumeCounts(v.Name, old, now)
 		}
+		return c.again(before)
 	}
 	return kube.Handler[*corev1.PersistentVolume]{
 		Replaced: func(list []*corev1.PersistentVolume, _ kube.Ticket) {
@@ -92,12 +92,12 @@ func (c *claims) volumes() kube.Handler[*corev1.PersistentVolume] {
 					c.offer(v, nil, now[v.Name])
 				}
 				c.volume = now
-				c.supplyChanged(allClasses)
+				c.allSupplyChanged()
 				c.countAll()
 			})
 		},
-		Seen:  func(v *corev1.PersistentVolume) { set(v, true) },
-		Gone:  func(v *corev1.PersistentVolume) { set(v, false) },
+		Seen:  func(v *corev1.PersistentVolume) { c.showPods(set(v, true)) },
+		Gone:  func(v *corev1.PersistentVolume) { c.showPods(set(v, false)) },
 		Flush: c.flush,
 	}
 }
@@ -165,20 +165,20 @@ func (c *claims) storageClasses() kube.Handler[*storagev1.StorageClass] {
 					now[s.Name] = read(s, c.class)
 				}
 				c.class = now
-				c.supplyChanged(allClasses)
+				c.allSupplyChanged()
 				c.countAll()
 			})
 		},
 		Seen: func(s *storagev1.StorageClass) {
 			c.changeAny(func() {
 				c.class[s.Name] = read(s, c.class)
-				c.supplyChanged(allClasses)
+				c.supplyChanged(s.Name)
 			})
 		},
 		Gone: func(s *storagev1.StorageClass) {
 			c.changeAny(func() {
 				delete(c.class, s.Name)
-				c.supplyChanged(allClasses)
+				c.supplyChanged(s.Name)
 			})
 		},
 		Flush: c.flush,
@@ -194,7 +194,12 @@ func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
 		} else {
 			delete(c.checked, d.Name)
 		}
-		c.supplyChanged(allClasses)
+	}
+	one := func(d *storagev1.CSIDriver, there bool) {
+		c.changeAny(func() {
+			set(d, there)
+			c.allSupplyChanged()
+		})
 	}
 	return kube.Handler[*storagev1.CSIDriver]{
 		Replaced: func(list []*storagev1.CSIDriver, _ kube.Ticket) {
@@ -210,10 +215,11 @@ func (c *claims) csiDrivers() kube.Handler[*storagev1.CSIDriver] {
 						c.setNeeded(driver, false)
 					}
 				}
+				c.allSupplyChanged()
 			})
 		},
-		Seen:  func(d *storagev1.CSIDriver) { c.changeAny(func() { set(d, true) }) },
-		Gone:  func(d *storagev1.CSIDriver) { c.changeAny(func() { set(d, false) }) },
+		Seen:  func(d *storagev1.CSIDriver) { one(d, true) },
+		Gone:  func(d *storagev1.CSIDriver) { one(d, false) },
 		Flush: c.flush,
 	}
 }

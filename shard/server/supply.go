@@ -1,7 +1,7 @@
 package server
 
 import (
-	"fmt"
+	"encoding/binary"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,9 +25,13 @@ type supply struct {
 	labels   map[string]map[string]string                         // of nodes
 	claimAt  map[types.NamespacedName]version                     // of claims that are not bound
 	volumeAt map[string]version                                   // of volumes that are offered or kept
-	choices  map[string]map[string]*volume.Choice                 // that were made, by what is asked for
-	changed  map[string]bool                                      // classes whose pods are to be shown again
-	took     time.Duration                                        // to show them last
+	choices  map[string]*choices                                  // by StorageClass
+}
+
+// choices are those that were made for claims of a StorageClass.
+type choices struct {
+	made  map[string]*volume.Choice // by what is asked for
+	bytes int
 }
 
 // version is an object as it was seen last.
@@ -36,17 +40,17 @@ type version struct {
 	version string
 }
 
-// maxMade is how many choices of a class are remembered, and allClasses stands for each class.
+// maxMade is how many choices of a class are remembered, and maxMadeBytes how many bytes they may have.
 const (
-	maxMade    = 4096
-	allClasses = ""
+	maxMade      = 4096
+	maxMadeBytes = 16 << 20
 )
 
 func newSupply() supply {
 	return supply{offered: map[string]map[string]*volume.Volume{}, kept: map[types.NamespacedName]map[string]*volume.Volume{},
 		capacity: map[string]map[types.NamespacedName]*volume.Capacity{}, classOf: map[types.NamespacedName]string{}, checked: map[string]bool{},
 		labels: map[string]map[string]string{}, claimAt: map[types.NamespacedName]version{}, volumeAt: map[string]version{},
-		choices: map[string]map[string]*volume.Choice{}, changed: map[string]bool{}}
+		choices: map[string]*choices{}}
 }
 
 // Offers implements volume.Supply.
@@ -84,18 +88,23 @@ func values[K comparable, V any](m map[K]V) []V {
 
 // Choose implements volume.Cluster. Pods of one job have claims that ask for the same.
 func (c *claims) Choose(claims []*volume.Claim) *volume.Choice {
-	class, key := claims[0].Class, claims[0].Request
-	for _, claim := range claims[1:] {
-		key = fmt.Sprintf("%d:%s%s", len(key), key, claim.Request)
+	class := claims[0].Class
+	var key []byte
+	for _, claim := range claims {
+		key = append(binary.AppendUvarint(key, uint64(len(claim.Request))), claim.Request...)
 	}
-	if made := c.choices[class][key]; made != nil {
-		return made
-	}
-	if len(c.choices[class]) >= maxMade {
-		delete(c.choices, class)
+	of := c.choices[class]
+	if of != nil && of.made[string(key)] != nil {
+		return of.made[string(key)]
 	}
 	made := volume.Choose(claims, c)
-	put(c.choices, class, key, made)
+	bytes := len(key) + made.Bytes
+	if of == nil || len(of.made) >= maxMade || of.bytes+bytes > maxMadeBytes {
+		of = &choices{made: map[string]*volume.Choice{}}
+		c.choices[class] = of
+	}
+	of.made[string(key)] = made
+	of.bytes += bytes
 	return made
 }
 
@@ -159,44 +168,34 @@ func (c *claims) offersChanged(was, now *volume.Volume) {
 
 // supplyChanged has the pods of the unbound claims of a class shown again, after a pause; the lock is held.
 func (c *claims) supplyChanged(class string) {
-	if class == allClasses {
-		clear(c.choices)
-	}
 	delete(c.choices, class)
-	if len(c.changed) == 0 {
-		time.AfterFunc(max(supplyPause, 10*c.took), c.showSupplied)
+	c.later(task{showSupplied, class}, supplyPause, func() time.Duration { return c.showSupplied(class) })
+}
+
+// allSupplyChanged is supplyChanged for each class of which pods wait for volumes.
+func (c *claims) allSupplyChanged() {
+	clear(c.choices)
+	for s := range c.users {
+		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.UID != "" {
+			c.supplyChanged(claim.Class)
+		}
 	}
-	c.changed[class] = true
 }
 
 // supplyPause is the shortest time between two looks at the pods of a class. It is longer where the looks take longer.
 const supplyPause = time.Second / 2
 
-// showSupplied shows the pods again whose claims may have other volumes now.
-func (c *claims) showSupplied() {
+// showSupplied shows the pods again whose claims may have other volumes of a class now.
+func (c *claims) showSupplied(class string) time.Duration {
 	c.mu.Lock()
-	began := time.Now()
-	changed := c.changed
-	c.changed = map[string]bool{}
-	shown := map[types.UID]bool{}
+	var pods map[types.UID]bool
 	for s, users := range c.users {
-		claim := c.claim[s.claim()]
-		if s.kind != aClaim || claim.UID == "" || !changed[claim.Class] && !changed[allClasses] {
-			continue
-		}
-		for uid, w := range users {
-			if !shown[uid] {
-				shown[uid] = true
-				c.show(c.classes.FromPod(w.pod, c, c.rules))
-			}
+		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.UID != "" && claim.Class == class {
+			pods = addUsers(pods, users)
 		}
 	}
-	c.took = time.Since(began)
-	flush := c.flush
 	c.mu.Unlock()
-	if flush != nil {
-		flush()
-	}
+	return c.showPods(pods)
 }
 
 // nodeThere takes a node; the lock is held.
@@ -257,7 +256,7 @@ func (c *claims) capacities() kube.Handler[*storagev1.CSIStorageCapacity] {
 			defer c.mu.Unlock()
 			clear(c.capacity)
 			clear(c.classOf)
-			c.supplyChanged(allClasses)
+			c.allSupplyChanged()
 			for _, o := range list {
 				set(nameOf(o), volume.ReadCapacity(o))
 			}

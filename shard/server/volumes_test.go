@@ -474,3 +474,49 @@ func TestSupplyChanges(t *testing.T) {
 		}
 	})
 }
+
+// Claims ask for choices all the time: one that was made costs no more than to read what is asked for, and those that are kept have a bound.
+func TestChoicesAreKept(t *testing.T) {
+	w := newStorageWorld(t, "made.example.com")
+	asking := func(n int) (claims []*volume.Claim) {
+		for i := range n {
+			claims = append(claims, &volume.Claim{Class: "late", Request: fmt.Sprintf("%0*d", 200, i)})
+		}
+		return claims
+	}
+	many := asking(256)
+	made := w.c.Choose(many)
+	if n := testing.AllocsPerRun(10, func() { w.c.Choose(many) }); n > 64 || w.c.Choose(many) != made {
+		t.Errorf("a choice that is known allocates %v times", n)
+	}
+	if ab, c := w.c.Choose([]*volume.Claim{{Class: "late", Request: "a"}, {Class: "late", Request: "bc"}}), w.c.Choose([]*volume.Claim{{Class: "late", Request: "ab"}, {Class: "late", Request: "c"}}); ab == c {
+		t.Error("claims that ask for other things have one choice")
+	}
+	if n := w.c.choices["late"].bytes; n < 256*200 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	w.c.choices["late"].bytes = maxMadeBytes
+	w.c.Choose(asking(1))
+	if of := w.c.choices["late"]; len(of.made) != 1 || of.bytes > 1000 {
+		t.Errorf("%d choices with %d bytes are kept beyond the bound", len(of.made), of.bytes)
+	}
+}
+
+// A volume of no class is nothing to the claims of a class.
+func TestVolumesWithoutClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "kubernetes.io/no-provisioner")
+		shown := 0
+		w.c.show = func(p *api.Pod) { shown++; w.last = p }
+		w.claim("c", nil)
+		pass(time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		pass(5 * time.Second)
+		shown = 0
+		w.volume("v", "n1", func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "" })
+		pass(5 * time.Second)
+		if shown != 0 {
+			t.Errorf("shown %d times", shown)
+		}
+	})
+}
