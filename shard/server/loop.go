@@ -58,6 +58,7 @@ type loop struct {
 	reads, writes           *workers // control store
 	binds, resolves, others *workers // API server
 	volumes                 *workers // likewise, for claims and volumes
+	bindings                *workers // one, so that what watches.claims is told stays in order: its lock is held for longer than the loop may wait
 
 	// ----
 	topology *topology.View
@@ -248,9 +249,9 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.ResolveBinding:
 		l.resolves.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.resolve(ctx, o)) })
 	case event.BindVolumes:
-		l.watches.claims.bindVolumes(o)
+		l.bindings.do("", func(context.Context) { l.watches.claims.bindVolumes(o) })
 	case event.EndVolumes:
-		l.watches.claims.endVolumes(o)
+		l.bindings.do("", func(context.Context) { l.watches.claims.endVolumes(o) })
 	case event.WriteQueueStatus:
 		l.others.do("", func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)

@@ -316,3 +316,34 @@ func TestSpan(t *testing.T) {
 		t.Errorf("with an error: %+v", got)
 	}
 }
+
+// The loop never waits for the lock of claims: what it has to hold it for may take long.
+func TestLoopDoesNotWaitForClaims(t *testing.T) {
+	w := newStorageWorld(t, "made.example.com")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l := &loop{watches: &watches{claims: w.c}, bindings: newWorkers(ctx, 1)}
+	w.c.claims().Seen(boundClaim("c")) // to a volume that is awaited
+	w.c.seen(claiming("p", "c", 0))
+	w.c.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		for range 100 { // in order: the last leaves nothing
+			l.carryOut(ctx, event.BindVolumes{Row: rowOf("p"), Namespace: "ns", Name: "p", Node: "n1"})
+			l.carryOut(ctx, event.EndVolumes{Row: rowOf("p"), Undo: true})
+		}
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("the loop waits")
+	}
+	w.c.mu.Unlock()
+	<-done
+	l.bindings.wait()
+	w.idle()
+	if len(w.answers) != 0 {
+		t.Errorf("%d rows were refused", len(w.answers))
+	}
+}

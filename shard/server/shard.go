@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	defer fail(nil)
 	l.reads, l.writes = newWorkers(ctx, 1), newWorkers(ctx, storeWorkers)
 	l.binds, l.resolves, l.others = newWorkers(ctx, bindWorkers), newWorkers(ctx, resolveWorkers), newWorkers(ctx, otherWorkers)
-	l.volumes = newWorkers(ctx, volumeWorkers)
+	l.volumes, l.bindings = newWorkers(ctx, volumeWorkers), newWorkers(ctx, 1)
 	wg.Go(func() { l.run(ctx) })
 
 	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}, Levels: o.TopologyLevels}
