@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -35,13 +36,14 @@ type attached struct {
 	attachedTo  map[string]map[string]attachment // by node and name,
 	attachedOf  map[string]map[string]attachment // and by volume and name
 	said        map[string]event.NodeVolumes
+	dirty       map[string]bool // nodes that are to be counted anew a little later
 }
 
 type attachment struct{ node, volume string }
 
 func newAttached() attached {
 	return attached{say: func(event.NodeVolumes) {}, drivers: map[string]map[string]int64{}, migrated: map[string]map[string]bool{}, limited: map[string]int{}, needed: map[string]bool{}, asked: map[string]bool{},
-		marks: map[string]bool{}, attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string]event.NodeVolumes{}}
+		marks: map[string]bool{}, attachments: map[string]attachment{}, attachedTo: map[string]map[string]attachment{}, attachedOf: map[string]map[string]attachment{}, said: map[string]event.NodeVolumes{}, dirty: map[string]bool{}}
 }
 
 // Limited implements volume.Cluster. The first pod that asks for volumes of a driver has the nodes say what they have of it.
@@ -175,11 +177,44 @@ func (c *claims) claimCounts(name types.NamespacedName) {
 	if all == nil {
 		return
 	}
+	nodes := map[string]bool{}
 	for _, p := range all.users {
 		if p.node != "" {
-			c.countVolumes(p.node)
+			nodes[p.node] = true
 		}
 	}
+	c.countOn(nodes)
+}
+
+// promptNodes is on how many nodes is counted at once.
+const promptNodes = 64
+
+// countOn counts anew on some nodes. Where they are many, it does so a little later: a tenant's claim may be used on all nodes.
+func (c *claims) countOn(nodes map[string]bool) {
+	if len(nodes) <= promptNodes {
+		for node := range nodes {
+			c.countVolumes(node)
+		}
+		return
+	}
+	maps.Copy(c.dirty, nodes)
+	c.later(task{kind: countNodes}, supplyPause, c.countDirty)
+}
+
+// countDirty counts anew on the nodes where that had to wait. As in showPods the lock is held for one at a time.
+func (c *claims) countDirty() (took time.Duration) {
+	c.mu.Lock()
+	nodes := c.dirty
+	c.dirty = map[string]bool{}
+	c.mu.Unlock()
+	for node := range nodes {
+		c.mu.Lock()
+		began := time.Now()
+		c.countVolumes(node)
+		took += time.Since(began)
+		c.mu.Unlock()
+	}
+	return took
 }
 
 // volumeCounts counts anew where a volume is used or attached.
@@ -189,9 +224,11 @@ func (c *claims) volumeCounts(name string, versions ...*volume.Volume) {
 			c.claimCounts(v.For())
 		}
 	}
+	nodes := map[string]bool{}
 	for _, a := range c.attachedOf[name] {
-		c.countVolumes(a.node)
+		nodes[a.node] = true
 	}
+	c.countOn(nodes)
 }
 
 // countAll counts anew on all nodes, after a new list of something.

@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -245,4 +247,57 @@ func TestKeptVolumeCounts(t *testing.T) {
 	s.volumes().Gone(keep("disk", "sc"))
 	s.claims.claims().Seen(volume.StripClaim(unbound))
 	expect("another one is kept", "[{"+driver+" 5 2 false}]")
+}
+
+// A claim may be used on all nodes: what changes nothing of it costs the same then, and what does is counted once for many events.
+func TestClaimOnManyNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShown()
+		said := map[string]string{}
+		s.say = func(ev event.NodeVolumes) { said[ev.Name] = fmt.Sprint(ev.Attachable) }
+		bind := func(claim, edit string) {
+			c := boundClaim(claim, corev1.ReadWriteMany)
+			c.Annotations["edit"] = edit
+			s.claims.claims().Seen(volume.StripClaim(c))
+		}
+		const nodes = 200
+		for i := range nodes {
+			name := fmt.Sprint("n", i)
+			s.csiNodes().Seen(stripCSINode(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{
+				Drivers: []storagev1.CSINodeDriver{{Name: "d", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(5))}}}}}))
+			p := claiming("on-"+name, "many", 0)
+			p.Spec.NodeName = name
+			s.seen(p)
+		}
+		few := claiming("few", "few", 0)
+		few.Spec.NodeName = "n0"
+		s.seen(few)
+		for _, claim := range []string{"many", "few"} {
+			v := volumeOf(claim)
+			v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: claim}
+			s.volumes().Seen(volume.StripVolume(v))
+		}
+		bind("few", "")
+		s.seen(claiming("p", "few", 0)) // has the nodes counted
+		pass(time.Minute)
+		if said["n0"] != "[{d 5 1 false}]" || said["n1"] != "[{d 5 0 false}]" {
+			t.Fatalf("%v", said)
+		}
+		clear(said)
+		bind("many", "")
+		if len(said) != 0 || len(s.dirty) != nodes {
+			t.Errorf("it is bound, and %d nodes are counted at once, %d later", len(said), len(s.dirty))
+		}
+		pass(time.Minute)
+		if len(said) != nodes || said["n0"] != "[{d 5 2 false}]" || said["n1"] != "[{d 5 1 false}]" {
+			t.Errorf("a minute later %d nodes are counted: %q, %q", len(said), said["n0"], said["n1"])
+		}
+		edits := 0
+		edit := func(claim string) float64 {
+			return testing.AllocsPerRun(20, func() { edits++; bind(claim, fmt.Sprint(edits)) })
+		}
+		if one, all := edit("few"), edit("many"); all > one+2 || len(s.dirty) != 0 {
+			t.Errorf("an edit that matters nothing allocates %v times for a claim on one node, and %v times for one on %d; %d are counted later", one, all, nodes, len(s.dirty))
+		}
+	})
 }

@@ -353,6 +353,7 @@ type taskKind uint8
 const (
 	showLate     taskKind = iota // the pods of a namespace's subjects that many pods wait for
 	showSupplied                 // the pods whose claims may have other volumes of a class now
+	countNodes                   // the volumes of the nodes in attached.dirty
 )
 
 // later does a task after a pause, once for all events until then, and again no sooner than after ten times as long as it took: it may

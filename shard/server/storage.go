@@ -106,24 +106,46 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 	nameOf := func(p *corev1.PersistentVolumeClaim) types.NamespacedName {
 		return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	}
-	change := func(p *corev1.PersistentVolumeClaim, apply func(types.NamespacedName)) {
-		name := nameOf(p)
-		c.change(func() {
-			c.unbind(name)
-			apply(name)
-			c.bind(name)
-			c.lookAt(name)
-			c.claimCounts(name)
-		}, subject{aClaim, p.Namespace, p.Name})
-	}
-	read := func(p *corev1.PersistentVolumeClaim) {
-		name := nameOf(p)
-		c.claim[name] = volume.ReadClaim(p)
-		if c.claim[name].UID != "" {
-			c.claimAt[name] = version{p.UID, p.ResourceVersion}
-		} else {
+	keep := func(name types.NamespacedName, p *corev1.PersistentVolumeClaim, now volume.Claim, there bool) {
+		if c.claim[name] = now; !there {
+			delete(c.claim, name)
+		}
+		if c.claimAt[name] = (version{p.UID, p.ResourceVersion}); now.UID == "" {
 			delete(c.claimAt, name)
 		}
+	}
+	attachments := func(name types.NamespacedName) []volume.Attachment {
+		claim, exists := c.claim[name]
+		if !exists {
+			return nil
+		}
+		return volume.AttachmentsOf(name.Namespace, name.Name, claim, c)
+	}
+	same := func(name types.NamespacedName, p *corev1.PersistentVolumeClaim, now volume.Claim) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if was, known := c.claim[name]; !known || was != now {
+			return false
+		}
+		keep(name, p, now, true)
+		c.lookAt(name) // its version may be awaited
+		return true
+	}
+	set := func(p *corev1.PersistentVolumeClaim, now volume.Claim, there bool) {
+		name := nameOf(p)
+		if there && same(name, p, now) { // as most events are, whatever annotates claims
+			return
+		}
+		c.change(func() {
+			was := attachments(name)
+			c.unbind(name)
+			keep(name, p, now, there)
+			c.bind(name)
+			c.lookAt(name)
+			if !slices.Equal(was, attachments(name)) {
+				c.claimCounts(name)
+			}
+		}, subject{aClaim, p.Namespace, p.Name})
 	}
 	return kube.Handler[*corev1.PersistentVolumeClaim]{
 		Replaced: func(list []*corev1.PersistentVolumeClaim, _ kube.Ticket) {
@@ -131,20 +153,13 @@ func (c *claims) claims() kube.Handler[*corev1.PersistentVolumeClaim] {
 				clear(c.claim)
 				clear(c.claimAt)
 				for _, p := range list {
-					read(p)
+					keep(nameOf(p), p, volume.ReadClaim(p), true)
 				}
 				c.countAll()
 			})
 		},
-		Seen: func(p *corev1.PersistentVolumeClaim) {
-			change(p, func(types.NamespacedName) { read(p) })
-		},
-		Gone: func(p *corev1.PersistentVolumeClaim) {
-			change(p, func(name types.NamespacedName) {
-				delete(c.claim, name)
-				delete(c.claimAt, name)
-			})
-		},
+		Seen:  func(p *corev1.PersistentVolumeClaim) { set(p, volume.ReadClaim(p), true) },
+		Gone:  func(p *corev1.PersistentVolumeClaim) { set(p, volume.Claim{}, false) },
 		Flush: c.flush,
 	}
 }
