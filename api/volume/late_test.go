@@ -97,6 +97,10 @@ func TestUnboundClaims(t *testing.T) {
 	selected := func(node string) func(*v1.PersistentVolumeClaim) {
 		return func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{SelectedNode: node} }
 	}
+	var many []string
+	for i := range 400 { // terms: with one more entry in each they are more than a pod may have
+		many = append(many, fmt.Sprint(i))
+	}
 	checked := map[string]bool{made: true}
 	for what, c := range map[string]struct {
 		claim    *v1.PersistentVolumeClaim
@@ -146,6 +150,7 @@ func TestUnboundClaims(t *testing.T) {
 		"selected":                       {claim: wants("1Gi", selected("n2")), class: late(made), want: "n2", tie: api.ToOne},
 		"selected, without capacity":     {claim: wants("1Gi", selected("n2")), class: late(made), checked: true, want: "n2", tie: api.ToOne},
 		"selected in the wrong zone":     {claim: wants("1Gi", selected("n2")), class: late(made, "a"), want: "", tie: api.ToOne},
+		"selected, of many topologies":   {claim: wants("1Gi", selected("n2")), class: late(made, many...), want: "n2", tie: api.ToOne},
 		"selected, and it is gone":       {claim: wants("1Gi", selected("n9")), class: late(made), want: "n1 n2 n3"},
 		"selected for nobody":            {claim: wants("1Gi", selected("n2")), class: late(byHand), want: "the claim is not bound: it asks for a volume on node n2"},
 		"selected by a novel":            {claim: wants("1Gi", selected(strings.Repeat("n", 300))), class: late(made), want: "the claim cannot be bound: its annotation volume.kubernetes.io/selected-node is longer"},

@@ -227,7 +227,10 @@ func (l *lateClaim) decided(namespace string, c Cluster) (where *v1.NodeSelector
 		if why != "" {
 			return nil, "", why
 		}
-		where, _ = api.AllOf(onNode(l.Selected), class.Topologies)
+		where = onNode(l.Selected)
+		if both, ok := api.AllOf(where, class.Topologies); ok { // where they are too many together, the node is more than they say
+			where = both
+		}
 		return where, fmt.Sprintf("a volume for claim %s is being provisioned for node %s", l.name, l.Selected), ""
 	}
 	v := KeptFor(namespace, l.name, l.Claim, c)
