@@ -17,6 +17,7 @@ type Reach struct {
 	Unbound bool               // some are bound once the node is decided, and before the pod is
 	Scarce  []ScarceClaim      // claims of them that need volumes which are there already
 	Tied    Tie
+	Part    bool   // Where has a part of the nodes only, and will have another one in a while
 	Note    string // what keeps the pod to some nodes for now, for its user
 }
 

@@ -3,6 +3,7 @@ package volume
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -27,7 +28,7 @@ const (
 	maxRequests = 64 << 10 // likewise, of the unbound claims of a pod together: each may be compared with each volume
 	maxOffer    = 16 << 10 // bytes of what a volume offers, its labels included
 	// maxChoice and maxChoices are bytes and entries of the selector of nodes where one claim lets its pod run. Where there are more
-	// nodes, each claim is offered a part of them.
+	// nodes, each pod is offered a part of them at a time (seedOf).
 	maxChoice  = 8 << 10
 	maxChoices = 512
 )
@@ -344,10 +345,28 @@ type Choice struct {
 	Why   string             // why there is nothing, with an empty Where
 	Free  map[string]int     // where the class provisions none: how many volumes suit a claim, by Claim.Request
 	Bytes int                // about what it has, for who keeps many
+	all   union              // Where in one
 }
 
-// For returns the selector for one of the pods.
-func (c *Choice) For(seed uint64) *v1.NodeSelector { return c.Where[seed%uint64(len(c.Where))] }
+// Within returns what is left of Where for pods that can go only to nodes with these labels. It is in fewer parts as a rule: what names values
+// of one label is looked at, the rest is all there.
+func (c *Choice) Within(nodes iter.Seq[map[string]string]) []*v1.NodeSelector {
+	some := union{values: map[string]map[string]bool{}, terms: c.all.terms}
+	for node := range nodes {
+		for label, values := range c.all.values {
+			if value, has := node[label]; has && values[value] {
+				if some.values[label] == nil {
+					some.values[label] = map[string]bool{}
+				}
+				some.values[label][value] = true
+			}
+		}
+	}
+	if where := some.selectors(); len(where) > 0 {
+		return where
+	}
+	return c.Where
+}
 
 // offered is a volume, with the claims that it suits.
 type offered struct {
@@ -448,9 +467,9 @@ func Choose(claims []*Claim, s Supply) *Choice {
 			}
 		}
 	}
-	out := &Choice{Where: all.selectors()}
+	out := &Choice{Where: all.selectors(), all: all}
 	for _, s := range out.Where {
-		out.Bytes += s.Size()
+		out.Bytes += 2 * s.Size() // there, and in all
 	}
 	if class.Provisioner == "" {
 		out.Free = map[string]int{}

@@ -267,10 +267,68 @@ func TestManyVolumes(t *testing.T) {
 	if len(offered) != nodes || len(choice.Where) < 2 || len(choice.Where) > 64 {
 		t.Errorf("%d nodes in %d parts", len(offered), len(choice.Where))
 	}
-	if choice.For(7) != choice.Where[7%len(choice.Where)] {
-		t.Error("a pod is offered another part")
+}
+
+// A pod is offered each part in turn, and the pods of a gang the same one in every other turn. Its own constraints decide what parts are made of.
+func TestParts(t *testing.T) {
+	all := cluster{claims: map[string]*v1.PersistentVolumeClaim{"c": wants("1Gi")}, classes: map[string]*storagev1.StorageClass{"late": late("kubernetes.io/no-provisioner")},
+		volumes: map[string]*v1.PersistentVolume{}, nodes: map[string]map[string]string{}}
+	for i := range 1000 {
+		name := fmt.Sprintf("node-%04d.example.com", i)
+		v := free("1Gi", name)
+		v.Name = fmt.Sprint("v", i)
+		all.volumes[v.Name] = v
+		all.nodes[name] = map[string]string{hostname: name, "pool": map[bool]string{true: "gpu", false: "cpu"}[i%100 == 0]}
+	}
+	cached := Choose([]*Claim{new(ReadClaim(wants("1Gi")))}, all)
+	parts := len(cached.Where)
+	offered := func(uid, group string, turn uint64, selector map[string]string) string {
+		t.Helper()
+		all.turn = turn
+		p := podOf(byClaim)
+		p.UID, p.Spec.NodeSelector = types.UID(uid), selector
+		reach, why := Nodes(p, group, chosen{all, cached})
+		if why != "" || !reach.Part || len(reach.Where) != 1 {
+			t.Fatalf("%q, %+v", why, reach)
+		}
+		return encode(reach.Where[0])
+	}
+	for _, group := range []string{"", "gang"} {
+		seen := map[string]bool{}
+		for turn := range uint64(2 * parts) {
+			seen[offered("a", group, turn, nil)] = true
+		}
+		if parts < 3 || len(seen) != parts {
+			t.Errorf("group %q: of %d parts %d are offered", group, parts, len(seen))
+		}
+	}
+	together, apart := map[string]bool{}, map[string]bool{}
+	for i := range 20 {
+		together[offered(fmt.Sprint("p", i), "gang", 4, nil)] = true
+		apart[offered(fmt.Sprint("p", i), "gang", 5, nil)] = true
+	}
+	if len(together) != 1 || len(apart) != parts {
+		t.Errorf("the pods of a gang are offered %d parts, and %d in the next turn", len(together), len(apart))
+	}
+	gpu := map[string]bool{}
+	for turn := range uint64(parts) {
+		gpu[offered("a", "", turn, map[string]string{"pool": "gpu"})] = true
+	}
+	for s := range gpu {
+		if len(gpu) != 1 || strings.Count(s, "example.com") != 10 {
+			t.Errorf("10 nodes of a pool are in %d parts: %q", len(gpu), s)
+		}
 	}
 }
+
+// chosen is a cluster with one choice.
+type chosen struct {
+	cluster
+	choice *Choice
+}
+
+func (c chosen) Choose([]*Claim) *Choice       { return c.choice }
+func (c chosen) Kept(string, string) []*Volume { return nil }
 
 // Suits decides as FindMatchingVolume does.
 func TestSuits(t *testing.T) {

@@ -27,12 +27,16 @@ type Cluster interface {
 	Kept(namespace, name string) []*Volume
 	// Choose is the function of that name; the claims are in the order of what they ask for.
 	Choose(claims []*Claim) *Choice
+	// Parts returns choice.Where, where that has several parts, or what Within makes of it by the pod's own constraints.
+	Parts(p *v1.Pod, choice *Choice) []*v1.NodeSelector
 	Node(name string) bool // exists
 	// Limited reports whether there may be nodes that do not take any number of volumes of a CSI driver: they limit it, or lack it though it
 	// has to be installed there.
 	Limited(driver string) bool
 	// Mark has the nodes marked that have not migrated an in-tree plugin (api.UnmigratedMark).
 	Mark(plugin string)
+	// Turn grows once in a while. Pods that are offered a part of what there is (api.Reach) are offered another one then.
+	Turn() uint64
 }
 
 // Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group is that of the pod
@@ -152,7 +156,12 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
 			return api.Reach{}, late[i].field + choice.Why
 		}
-		where := choice.For(api.PodID(string(p.UID)))
+		parts := choice.Where
+		if len(parts) > 1 {
+			parts, reach.Part = c.Parts(p, choice), true
+			reach.Note = cmp.Or(reach.Note, "its volumes can be had on more nodes than are looked at together: it is offered other ones each minute")
+		}
+		where := parts[seedOf(p, group, c.Turn())%uint64(len(parts))]
 		add(where, encode(where), api.ToSome)
 		for i := range late {
 			if l := &late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {
@@ -161,6 +170,19 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		}
 	}
 	return reach, ""
+}
+
+// seedOf decides which part of what there is a pod is offered. The nodes of a part may be full, or none of them be for the pod: not all of its
+// constraints count when parts are made. So it changes from turn to turn. In every other turn the pods of a gang are offered
+// the same part, for a gang may have to be in one domain; in the others they are offered any, for a gang may be larger than a part.
+func seedOf(p *v1.Pod, group string, turn uint64) uint64 {
+	switch {
+	case group == "":
+		return api.PodID(string(p.UID)) + turn
+	case turn%2 == 0:
+		return api.PodID(p.Namespace+"/"+group) + turn/2
+	}
+	return api.PodID(string(p.UID)) + turn/2
 }
 
 // Attachment is a volume that counts against the limit of a CSI driver at a node where it is used.

@@ -32,6 +32,7 @@ type cluster struct {
 	checked    map[string]bool
 	nodes      map[string]map[string]string // labels
 	marks      map[string]bool              // in-tree plugins of which nodes are to be marked
+	turn       uint64
 }
 
 func (c cluster) Claim(namespace, name string) (Claim, bool) {
@@ -87,6 +88,19 @@ func (c cluster) CapacityChecked(driver string) bool { return c.checked[driver] 
 func (c cluster) Node(name string) bool              { return c.nodes[name] != nil }
 func (c cluster) Choose(claims []*Claim) *Choice {
 	return Choose(claims, c)
+}
+
+func (c cluster) Turn() uint64 { return c.turn }
+
+func (c cluster) Parts(p *v1.Pod, choice *Choice) []*v1.NodeSelector {
+	own := nodeaffinity.GetRequiredNodeAffinity(p)
+	return choice.Within(func(yield func(map[string]string) bool) {
+		for name, labels := range c.nodes {
+			if ok, _ := own.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); ok && !yield(labels) {
+				return
+			}
+		}
+	})
 }
 
 func (c cluster) Limited(driver string) bool { return c.limited[driver] }

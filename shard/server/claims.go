@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ type claims struct {
 	bound   map[string]map[types.NamespacedName]bool // the claims of a volume, of those that pods wait for
 	waiting map[types.UID]*waitingPod
 	users   map[subject]map[types.UID]*waitingPod // the pods that wait for it
+	inPart  map[types.UID]bool                    // pods that wait and are offered a part of what there is (api.Reach)
+	turn    uint64                                // see volume.Cluster
 	late    answers                               // what was said of subjects whose pods are to be shown again later
 	tasks   map[task]bool                         // see later
 	flush   func()
@@ -61,7 +64,7 @@ type waitingPod struct {
 
 func newClaims(rules api.Rules, show func(*api.Pod), flush func()) *claims {
 	return &claims{
-		show: show, flush: flush, late: answers{}, tasks: map[task]bool{}, rules: rules, storage: newStorage(), usages: newUsages(), attached: newAttached(), devices: newDevices(), bindings: newBindings(),
+		show: show, flush: flush, inPart: map[types.UID]bool{}, late: answers{}, tasks: map[task]bool{}, rules: rules, storage: newStorage(), usages: newUsages(), attached: newAttached(), devices: newDevices(), bindings: newBindings(),
 		bound: map[string]map[types.NamespacedName]bool{}, waiting: map[types.UID]*waitingPod{}, users: map[subject]map[types.UID]*waitingPod{},
 	}
 }
@@ -98,6 +101,7 @@ func (c *claims) replaced(list []*corev1.Pod, show func([]*api.Pod)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.waiting)
+	clear(c.inPart)
 	clear(c.users)
 	clear(c.bound)
 	c.usages = newUsages()
@@ -184,6 +188,7 @@ func (c *claims) forget(uid types.UID) {
 		return
 	}
 	delete(c.waiting, uid)
+	delete(c.inPart, uid)
 	for _, s := range w.subjects {
 		if delete(c.users[s], uid); len(c.users[s]) == 0 {
 			delete(c.users, s)
@@ -217,7 +222,27 @@ func (c *claims) unbind(name types.NamespacedName) {
 
 // Volumes implements api.Cluster; the lock is held.
 func (c *claims) Volumes(p *corev1.Pod) (reach api.Reach, why string) {
-	return volume.Nodes(p, api.GroupOf(p, c.rules), c)
+	reach, why = volume.Nodes(p, api.GroupOf(p, c.rules), c)
+	if delete(c.inPart, p.UID); reach.Part {
+		c.inPart[p.UID] = true
+		c.later(task{kind: showParts}, partPause, c.showParts)
+	}
+	return reach, why
+}
+
+// Turn implements volume.Cluster.
+func (c *claims) Turn() uint64 { return c.turn }
+
+// partPause is how long pods are offered one part of what there is. It is long enough for a gang to be placed and committed.
+const partPause = time.Minute
+
+// showParts offers pods that wait another part of what there is.
+func (c *claims) showParts() time.Duration {
+	c.mu.Lock()
+	c.turn++
+	pods := maps.Clone(c.inPart)
+	c.mu.Unlock()
+	return c.showPods(pods)
 }
 
 // answer is all that what is said about a subject depends on.
@@ -353,6 +378,7 @@ type taskKind uint8
 const (
 	showLate     taskKind = iota // the pods of a namespace's subjects that many pods wait for
 	showSupplied                 // the pods whose claims may have other volumes of a class now
+	showParts                    // pods that are offered a part of what there is
 	countNodes                   // the volumes of the nodes in attached.dirty
 )
 

@@ -2,11 +2,14 @@ package server
 
 import (
 	"encoding/binary"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
@@ -26,6 +29,20 @@ type supply struct {
 	claimAt  map[types.NamespacedName]version                     // of claims that are not bound
 	volumeAt map[string]version                                   // of volumes that are offered or kept
 	choices  map[string]*choices                                  // by StorageClass
+	labelled uint64                                               // grows when nodes have other labels
+	parts    parts
+}
+
+// parts are those of choices, made for pods with constraints of their own.
+type parts struct {
+	made  map[*volume.Choice]map[string]part // by these constraints
+	bytes int
+	next  time.Time // not before are others made
+}
+
+type part struct {
+	where    []*corev1.NodeSelector
+	labelled uint64 // as in supply
 }
 
 // choices are those that were made for claims of a StorageClass.
@@ -50,7 +67,7 @@ func newSupply() supply {
 	return supply{offered: map[string]map[string]*volume.Volume{}, kept: map[types.NamespacedName]map[string]*volume.Volume{},
 		capacity: map[string]map[types.NamespacedName]*volume.Capacity{}, classOf: map[types.NamespacedName]string{}, checked: map[string]bool{},
 		labels: map[string]map[string]string{}, claimAt: map[types.NamespacedName]version{}, volumeAt: map[string]version{},
-		choices: map[string]*choices{}}
+		choices: map[string]*choices{}, parts: parts{made: map[*volume.Choice]map[string]part{}}}
 }
 
 // Offers implements volume.Supply.
@@ -100,12 +117,75 @@ func (c *claims) Choose(claims []*volume.Claim) *volume.Choice {
 	made := volume.Choose(claims, c)
 	bytes := len(key) + made.Bytes
 	if of == nil || len(of.made) >= maxMade || of.bytes+bytes > maxMadeBytes {
+		c.dropChoices(class)
 		of = &choices{made: map[string]*volume.Choice{}}
 		c.choices[class] = of
 	}
 	of.made[string(key)] = made
 	of.bytes += bytes
 	return made
+}
+
+// Parts implements volume.Cluster. To compare a pod with all nodes takes long, and a tenant makes up as many constraints as it likes: it is done
+// for a tenth of the time at most. Other pods are offered parts of everything, until they have another turn.
+func (c *claims) Parts(p *corev1.Pod, choice *volume.Choice) []*corev1.NodeSelector {
+	own := ownConstraints(p)
+	if own == "" {
+		return choice.Where
+	}
+	made, known := c.parts.made[choice][own]
+	began := time.Now()
+	if known && (made.labelled == c.labelled || began.Before(c.parts.next)) {
+		return made.where
+	}
+	if began.Before(c.parts.next) {
+		return choice.Where
+	}
+	if c.parts.bytes > maxMadeBytes {
+		clear(c.parts.made)
+		c.parts.bytes = 0
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(p)
+	made = part{labelled: c.labelled, where: choice.Within(func(yield func(map[string]string) bool) {
+		for name, labels := range c.labels {
+			if ok, err := affinity.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); ok && err == nil && !yield(labels) {
+				return
+			}
+		}
+	})}
+	put(c.parts.made, choice, own, made)
+	c.parts.bytes += len(own)
+	for _, s := range made.where {
+		c.parts.bytes += s.Size()
+	}
+	c.parts.next = began.Add(11 * time.Since(began))
+	return made.where
+}
+
+// ownConstraints encodes the node selector and the required node affinity of a pod, "" for none.
+func ownConstraints(p *corev1.Pod) string {
+	own := corev1.PodSpec{NodeSelector: p.Spec.NodeSelector}
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		own.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
+	}
+	if len(own.NodeSelector) == 0 && own.Affinity == nil {
+		return ""
+	}
+	b, err := own.Marshal()
+	if err != nil { // the pod is refused for it
+		return ""
+	}
+	return string(b)
+}
+
+// dropChoices forgets what was made for claims of a class.
+func (c *claims) dropChoices(class string) {
+	if of := c.choices[class]; of != nil {
+		for _, choice := range of.made {
+			delete(c.parts.made, choice)
+		}
+		delete(c.choices, class)
+	}
 }
 
 // offer takes what a volume offers now in place of what it offered; nil for nothing.
@@ -168,13 +248,15 @@ func (c *claims) offersChanged(was, now *volume.Volume) {
 
 // supplyChanged has the pods of the unbound claims of a class shown again, after a pause; the lock is held.
 func (c *claims) supplyChanged(class string) {
-	delete(c.choices, class)
+	c.dropChoices(class)
 	c.later(task{showSupplied, class}, supplyPause, func() time.Duration { return c.showSupplied(class) })
 }
 
 // allSupplyChanged is supplyChanged for each class of which pods wait for volumes.
 func (c *claims) allSupplyChanged() {
 	clear(c.choices)
+	clear(c.parts.made)
+	c.parts.bytes = 0
 	for s := range c.users {
 		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.UID != "" {
 			c.supplyChanged(claim.Class)
@@ -200,7 +282,11 @@ func (c *claims) showSupplied(class string) time.Duration {
 
 // nodeThere takes a node; the lock is held.
 func (c *claims) nodeThere(n *api.Node) {
-	if _, known := c.labels[n.Name]; !known {
+	was, known := c.labels[n.Name]
+	if !known || !maps.Equal(was, n.Labels) {
+		c.labelled++
+	}
+	if !known {
 		c.labels[n.Name] = n.Labels
 		c.nodeMatters(n.Name)
 		c.countVolumes(n.Name)
@@ -212,6 +298,7 @@ func (c *claims) nodeGone(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.labels, name)
+	c.labelled++
 	c.nodeMatters(name)
 	c.countVolumes(name)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -517,6 +518,56 @@ func TestVolumesWithoutClass(t *testing.T) {
 		pass(5 * time.Second)
 		if shown != 0 {
 			t.Errorf("shown %d times", shown)
+		}
+	})
+}
+
+// Where there are more places than one pod may name, a pod that waits is offered others each minute, and one with a node selector those of
+// the nodes that it selects.
+func TestPartsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "kubernetes.io/no-provisioner")
+		shown := map[string]int{}
+		offers := map[string]map[string]bool{}
+		w.c.show = func(p *api.Pod) {
+			shown[p.Name]++
+			put(offers, p.Name, string(p.Class.Constraints), true)
+		}
+		for i := range 1000 {
+			name := fmt.Sprintf("node-%04d.example.com", i)
+			w.c.node(&api.Node{Name: name, Labels: map[string]string{api.LabelHostname: name, "pool": strconv.Itoa(i / 50)}})
+			w.volume(fmt.Sprint("v", i), name, nil)
+		}
+		w.claim("c", nil)
+		w.claim("d", nil)
+		pass(time.Second)
+		in := claiming("in", "c", 0)
+		in.Spec.NodeSelector = map[string]string{"pool": "7"}
+		w.c.seen(claiming("p", "d", 0))
+		w.c.seen(in)
+		pass(30 * time.Second)
+		clear(shown)
+		clear(offers)
+		pass(20 * time.Minute)
+		if n := len(offers["p"]); n < 3 || shown["p"] != 20 {
+			t.Errorf("in 20 minutes a pod was offered %d parts, shown %d times", n, shown["p"])
+		}
+		for constraints := range offers["in"] {
+			if n := strings.Count(constraints, "example.com"); len(offers["in"]) != 1 || n != 50 {
+				t.Errorf("of 50 nodes in its pool a pod is offered %d, in %d parts", n, len(offers["in"]))
+			}
+		}
+		w.c.node(&api.Node{Name: "node-0000.example.com", Labels: map[string]string{api.LabelHostname: "node-0000.example.com", "pool": "7"}})
+		pass(2 * time.Minute)
+		if n := len(offers["in"]); n != 2 {
+			t.Errorf("a node joined the pool, and it was offered %d parts", n)
+		}
+		w.c.gone(claiming("p", "d", 0))
+		in = with(in, func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+		w.c.seen(in)
+		clear(shown)
+		if pass(20 * time.Minute); len(shown)+len(w.c.inPart)+len(w.c.tasks) != 0 {
+			t.Errorf("%v are shown of which none waits", shown)
 		}
 	})
 }

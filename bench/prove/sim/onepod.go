@@ -106,6 +106,10 @@ func (storage) Choose([]*volume.Claim) *volume.Choice { return nil }
 func (storage) Node(string) bool                      { return true }
 func (storage) Limited(string) bool                   { return false }
 func (storage) Mark(string)                           {}
+func (storage) Turn() uint64                          { return 0 }
+func (storage) Parts(_ *corev1.Pod, c *volume.Choice) []*corev1.NodeSelector {
+	return c.Where
+}
 func (s storage) Usage(_ string, claim string) *volume.Usage {
 	u := &volume.Usage{}
 	for _, o := range s.users[claim] {
