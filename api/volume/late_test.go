@@ -493,6 +493,7 @@ func TestSteps(t *testing.T) {
 		taken   string
 		want    Step // Why: what it begins with
 	}{
+		"not seen yet":                 {own: Own{Unseen: true}, want: Step{Action: Wait}},
 		"none":                         {want: Step{Action: Fail, Why: "claim c: the claim does not exist any more"}},
 		"bound there":                  {claim: claim(nil), volumes: bound(free("1Gi", "n1")), want: Step{Action: Done}},
 		"bound elsewhere":              {claim: claim(nil), volumes: bound(free("1Gi", "n2")), want: Step{Action: Fail, Why: "claim c: its volume v cannot be used on node n1"}},

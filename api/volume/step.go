@@ -37,6 +37,7 @@ type Own struct {
 	Selected bool   // the claim was annotated
 	Volume   string // that the claim was named in, "" for none
 	Replaced bool   // the claim is another one of that name now
+	Unseen   bool   // the claim may not have been seen yet
 }
 
 // Steps says what is to be done for the claims of a pod that goes to a node. What was done is read from the objects; own says what the
@@ -64,6 +65,7 @@ func Steps(p *v1.Pod, node string, labels map[string]string, own func(claim stri
 		claim, exists := c.Claim(p.Namespace, name)
 		did := own(name)
 		switch {
+		case !exists && did.Unseen:
 		case !exists:
 			fail("the claim does not exist any more")
 		case claim.Lost:

@@ -40,8 +40,9 @@ type volumeWriter interface {
 // binding is one row.
 type binding struct {
 	row      event.RowID
-	pod      *corev1.Pod
+	pod      *corev1.Pod // nil until it is seen
 	node     string
+	began    time.Time
 	works    map[string]*work // by claim, of those that something was done for
 	claims   []types.NamespacedName
 	answered bool
@@ -68,6 +69,9 @@ const (
 	volumeTick     = time.Second // between two looks at all rows
 )
 
+// unseenFor is how long a row waits for its pod, or a claim, to be seen: its home, which has seen them, may be ahead of the watches here.
+const unseenFor = 10 * time.Second
+
 func newBindings() bindings {
 	return bindings{rows: map[event.RowID]*binding{}, byClaim: map[types.NamespacedName]map[*binding]bool{}, taken: map[string]*work{}}
 }
@@ -76,22 +80,36 @@ func newBindings() bindings {
 func (c *claims) bindVolumes(o event.BindVolumes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.waiting[types.UID(o.Row.PodUID)]
-	if w == nil || c.rows[o.Row] != nil {
-		c.writer.answer(event.VolumesBound{Row: o.Row, Failed: "the pod is gone, or has a node"})
+	if used := c.uses[types.UID(o.Row.PodUID)]; c.rows[o.Row] != nil || used != nil && used.node != "" {
+		c.writer.answer(event.VolumesBound{Row: o.Row, Failed: podGone})
 		return
 	}
-	b := &binding{row: o.Row, pod: w.pod, node: o.Node, works: map[string]*work{}}
+	b := &binding{row: o.Row, node: o.Node, began: time.Now(), works: map[string]*work{}}
 	c.rows[o.Row] = b
-	for i := range w.pod.Spec.Volumes {
-		if name := api.ClaimOf(w.pod, &w.pod.Spec.Volumes[i]); name != "" {
-			claim := types.NamespacedName{Namespace: w.pod.Namespace, Name: name}
+	c.proceed(b)
+	c.tick()
+}
+
+const podGone = "the pod is gone, or has a node"
+
+// sees reports whether the pod of a row was seen.
+func (c *claims) sees(b *binding) bool {
+	if b.pod != nil {
+		return true
+	}
+	w := c.waiting[types.UID(b.row.PodUID)]
+	if w == nil {
+		return false
+	}
+	b.pod = w.pod
+	for i := range b.pod.Spec.Volumes {
+		if name := api.ClaimOf(b.pod, &b.pod.Spec.Volumes[i]); name != "" {
+			claim := types.NamespacedName{Namespace: b.pod.Namespace, Name: name}
 			b.claims = append(b.claims, claim)
 			put(c.byClaim, claim, b, true)
 		}
 	}
-	c.proceed(b)
-	c.tick()
+	return true
 }
 
 // endVolumes ends a row, answered or not.
@@ -181,10 +199,17 @@ func (c *claims) seenAt(w *work) (v version, current bool) {
 
 // proceed makes the next writes of a row, or answers.
 func (c *claims) proceed(b *binding) {
+	unseen := time.Since(b.began) < unseenFor
+	if !c.sees(b) {
+		if !unseen {
+			c.fail(b, podGone)
+		}
+		return
+	}
 	own := func(name string) volume.Own {
 		w := b.works[name]
 		if w == nil {
-			return volume.Own{}
+			return volume.Own{Unseen: unseen}
 		}
 		_, current := c.seenAt(w)
 		claim := c.claim[w.claim]

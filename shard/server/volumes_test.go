@@ -571,3 +571,39 @@ func TestPartsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// A row waits a little for its pod, and for its claims, to be seen.
+func TestRowsOfWhatIsNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorageWorld(t, "made.example.com")
+		w.begin("p", "n1")
+		pass(3 * time.Second)
+		w.c.seen(claiming("p", "c", 0))
+		pass(3 * time.Second)
+		w.claim("c", nil)
+		w.expect(`select c for "n1"`, "", 0)
+		w.end("p", true)
+		w.expect(`select c for ""`, "", 0)
+		w.idle()
+
+		w.c.seen(claiming("q", "none", 0))
+		w.begin("q", "n1")
+		w.expect("", "claim none: the claim does not exist any more", 1)
+		w.end("q", true)
+		bound := claiming("q", "none", 0)
+		bound.Spec.NodeName = "n2"
+		w.c.seen(bound)
+		w.begin("q", "n1")
+		pass(time.Millisecond)
+		w.mu.Lock()
+		if len(w.answers) != 1 || w.answers[0].Failed != podGone {
+			t.Errorf("with a node: %+v", w.answers)
+		}
+		w.answers = nil
+		w.mu.Unlock()
+		w.begin("r", "n1")
+		w.end("r", true)
+		w.expect("", "", 0)
+		w.idle()
+	})
+}
