@@ -43,7 +43,8 @@ func (m Mismatch) String() string {
 
 // Verdict is what came out of the comparison of one case.
 type Verdict struct {
-	Refused    string // by Basalt: the field
+	Refused    string // by Basalt: the field,
+	Words      string // and all that it says
 	Fit, Nodes int    // nodes that kube-scheduler takes, and all
 	Mismatches []Mismatch
 	Excused    map[string]int // nodes by the exception that explains their mismatch
@@ -159,7 +160,7 @@ func Compare(c *Case) (Verdict, error) {
 		return v, fmt.Errorf("ask Basalt: %w", err)
 	}
 	if got.Refused != "" {
-		v.Refused = field(got.Refused)
+		v.Refused, v.Words = field(got.Refused), got.Refused
 		return v, nil
 	}
 	compared := false
@@ -262,8 +263,9 @@ type result struct {
 	cases          int
 	seconds        float64
 	agreed, partly int // partly: some nodes fit and others do not
-	inVain         int // refused by Basalt although some node fits
 	refused        map[string]int
+	inVain         int               // of those, where some node fits
+	wrongly        map[string]string // of these, one whose field Basalt is not known to refuse, by field
 	excused        map[string]int
 	refusing       map[string]int
 	found          map[Kind]map[string][]finding // by plugin
@@ -277,18 +279,23 @@ type finding struct {
 }
 
 func newResult(seed uint64) *result {
-	return &result{seed: seed, refused: map[string]int{}, excused: map[string]int{}, refusing: map[string]int{}, found: map[Kind]map[string][]finding{Unsafe: {}, Strict: {}, Words: {}}}
+	return &result{seed: seed, refused: map[string]int{}, wrongly: map[string]string{}, excused: map[string]int{}, refusing: map[string]int{}, found: map[Kind]map[string][]finding{Unsafe: {}, Strict: {}, Words: {}}}
 }
 
 // failed reports whether there was a mismatch that nothing explains.
 func (r *result) failed() bool {
-	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict])+len(r.found[Words]) > 0
+	return len(r.errors) > 0 || len(r.found[Unsafe])+len(r.found[Strict])+len(r.found[Words])+len(r.wrongly) > 0
 }
 
-// refusals is how many pods Basalt refused by name.
-func (r *result) refusals() (n int) {
-	for _, of := range r.refused {
-		n += of
+// unsupported reports whether Basalt is known to refuse what it names, though kube-scheduler takes it: devices, which are not supported yet, and
+// in-tree volumes that no CSI driver could attach.
+func unsupported(words string) bool {
+	return strings.HasPrefix(words, "spec.resourceClaims") || strings.Contains(words, " is offered by DeviceClass ") || strings.Contains(words, " it cannot be translated for the CSI driver ")
+}
+
+func total(of map[string]int) (n int) {
+	for _, some := range of {
+		n += some
 	}
 	return n
 }
@@ -303,6 +310,9 @@ func (r *result) note(seed uint64, v Verdict, err error) {
 		r.refused[v.Refused]++
 		if v.Fit > 0 {
 			r.inVain++
+			if !unsupported(v.Words) {
+				r.wrongly[v.Refused] = fmt.Sprintf("seed %d: %s", seed, v.Words)
+			}
 		}
 	case len(v.Mismatches) == 0:
 		r.agreed++

@@ -73,9 +73,12 @@ func judge(seed uint64) (v Verdict, err error) {
 func (r *result) print(w io.Writer, show int, only Kind) {
 	fmt.Fprintf(w, "%d cases from seed %d in %.1f s: %.0f cases/s\n", r.cases, r.seed, r.seconds, float64(r.cases)/r.seconds)
 	fmt.Fprintf(w, "  agreed                 %d; in %d of them some nodes fit and others do not\n", r.agreed, r.partly)
-	fmt.Fprintf(w, "  refused by name        %d; kube-scheduler takes some node in %d of them\n", r.refusals(), r.inVain)
+	fmt.Fprintf(w, "  refused by name        %d; kube-scheduler takes some node in %d of them\n", total(r.refused), r.inVain)
 	for _, field := range sortedKeys(r.refused) {
 		fmt.Fprintf(w, "    %6d  %s\n", r.refused[field], field)
+	}
+	for _, field := range sortedKeys(r.wrongly) {
+		fmt.Fprintf(w, "  refused wrongly        %s\n", r.wrongly[field])
 	}
 	for _, id := range sortedKeys(r.excused) {
 		fmt.Fprintf(w, "  exception              %d  %s\n", r.excused[id], id)
