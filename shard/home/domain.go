@@ -31,7 +31,7 @@ const (
 	surveyKept  = 100 * time.Millisecond // answers are used for so long
 	maxSurveys  = 256                    // that are remembered
 	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
-	areasTried  = 8                      // domains in one search
+	areasTried  = 8                      // domains of one level in one search
 )
 
 // survey is a question to all node shards, and their answers.
@@ -207,12 +207,15 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	if s.since.IsZero() {
 		s.since = c.now
 	}
-	if s.tries == 0 {
+	if len(s.tries) != len(levels) {
+		s.tries = make([]int, len(levels))
+	}
+	if slices.Max(s.tries) == 0 {
 		s.room, s.nodes = c.room, c.nodes
 	}
 	kinds := kindsOf(missing)
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
-	for _, level := range levels {
+	for i, level := range levels {
 		pin, same := []string(nil), true
 		if len(level.keys) > 0 {
 			pin, same = c.pinned(g, level.keys, stands)
@@ -247,12 +250,12 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		} else {
 			a, most = sv.choose(kinds, pin, part)
 		}
-		if a != nil && s.tries < areasTried {
-			s.tries++
+		if a != nil && s.tries[i] < areasTried {
+			s.tries[i]++
 			s.area = a
 			return true
 		}
-		if a == nil && sv.taken && s.tries == 0 { // by others: what there is now is not known
+		if a == nil && sv.taken && s.tries[i] == 0 { // by others: what there is now is not known
 			c.survey(g, keys, kinds, true)
 			return false
 		}
@@ -287,7 +290,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 // waitForDomain puts a gang to sleep that finds no domain.
 func (c *Core) waitForDomain(g *gang, why report.Reason) {
 	s := &g.search
-	s.short, s.tries = nil, 0
+	s.short = nil
 	g.blocked = why
 	late := g.started && !c.now.Before(s.since.Add(c.cfg.GiveUpAfter))
 	c.sleep(g, false)

@@ -40,7 +40,7 @@ type search struct {
 	mendBy   time.Time
 
 	area  *area // that the next round is confined to, nil for none
-	tries int   // areas in this search
+	tries []int // areas in this search, by level of domains
 
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
@@ -53,7 +53,7 @@ type search struct {
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, 0, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0
 	s.vain, s.unfit = report.Reason{}, nil
 }
 
