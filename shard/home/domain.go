@@ -2,6 +2,7 @@ package home
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 // them, and confines a round to it: HoldRequests name the domain. The answers are promises of nobody. So where a round finds too little, what
 // it held is withdrawn, and the next domain is tried; where no domain fits, the gang waits.
 //
+// Answers may be wrong again and again: they count each pod as if it came alone, and pods of a gang may exclude each other from a domain. So the gang
+// remembers which domains failed, also from one search to the next, and tries those only when no other is left, or when they have more room.
+//
 // Once a pod of the gang is committed or bound, the gang is pinned: further pods go to the domain of those, or wait. This is found from the
 // nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
 // else bound some, is left as it is; its further pods go where most are.
@@ -32,6 +36,7 @@ const (
 	maxSurveys  = 256                    // that are remembered
 	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
 	areasTried  = 8                      // domains of one level in one search
+	maxFailed   = 4096                   // domains of one level that a gang remembers as failed
 )
 
 // survey is a question to all node shards, and their answers.
@@ -56,8 +61,11 @@ type room struct {
 	values []string
 	pods   []int64 // by class
 	at     map[api.Incarnation][]int64
+	said   int64 // pods of all classes, before any was asked for
 	spare  int64
 }
+
+func (r *room) id() string { return strings.Join(r.values, "\x00") }
 
 // surveys are the questions that were asked last.
 type surveys struct {
@@ -74,6 +82,43 @@ type area struct {
 	parts  []part           // which are these
 	values []string         // of the first labels, which all pods have in common
 	part   bool             // it may place some of what is missing
+	level  int              // of the gang's levels of domains
+}
+
+// tried is what a gang has tried of one level of domains.
+type tried struct {
+	areas  int                // in this search
+	failed map[string]failure // domains that had less room than was said, by their values
+}
+
+// failure is the last time that a domain failed.
+type failure struct {
+	search int   // search.count then
+	said   int64 // room that it was said to have
+}
+
+// skips reports whether a domain has failed, and has no more room now than was said then.
+func (t *tried) skips(id string, r *room) bool {
+	f, known := t.failed[id]
+	return known && r.said <= f.said
+}
+
+// fail remembers that a domain had less room than was said.
+func (t *tried) fail(r *room, search int) {
+	if len(t.failed) >= maxFailed && !t.retry(search) {
+		return
+	}
+	if t.failed == nil {
+		t.failed = map[string]failure{}
+	}
+	t.failed[r.id()] = failure{search, r.said}
+}
+
+// retry has domains tried again that failed in earlier searches, and reports whether there are any.
+func (t *tried) retry(search int) bool {
+	n := len(t.failed)
+	maps.DeleteFunc(t.failed, func(_ string, f failure) bool { return f.search < search })
+	return len(t.failed) < n
 }
 
 // roomOf returns the domain that a pod is to be in, nil if it is not to be placed in this round.
@@ -207,10 +252,10 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	if s.since.IsZero() {
 		s.since = c.now
 	}
-	if len(s.tries) != len(levels) {
-		s.tries = make([]int, len(levels))
+	if len(s.levels) != len(levels) {
+		s.levels = make([]tried, len(levels))
 	}
-	if slices.Max(s.tries) == 0 {
+	if !slices.ContainsFunc(s.levels, func(t tried) bool { return t.areas > 0 }) {
 		s.room, s.nodes = c.room, c.nodes
 	}
 	kinds := kindsOf(missing)
@@ -241,25 +286,31 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
 		}
-		var a *area
+		inPart, t := level.required && (g.started || some), &s.levels[i]
 		var parts []part
-		most, part := 0, level.required && (g.started || some)
 		if g.group.Slice.Key != "" {
 			parts = c.partsOf(g, keys, missing)
-			a, most = sv.slice(parts, g.group.Slice.Size, pin, part)
-		} else {
-			a, most = sv.choose(kinds, pin, part)
 		}
-		if a != nil && s.tries[i] < areasTried {
-			s.tries[i]++
-			s.area = a
+		choose := func() (*area, int) {
+			if parts != nil {
+				return sv.slice(parts, g.group.Slice.Size, pin, inPart, t)
+			}
+			return sv.choose(kinds, pin, inPart, t)
+		}
+		a, most := choose()
+		if a == nil && t.retry(s.count) {
+			a, most = choose()
+		}
+		if a != nil && t.areas < areasTried {
+			t.areas++
+			a.level, s.area = i, a
 			return true
 		}
-		if a == nil && sv.taken && s.tries[i] == 0 { // by others: what there is now is not known
+		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
 			c.survey(g, keys, kinds, true)
 			return false
 		}
-		if !firm && holds && !part { // what it holds is not enough there, nor can be
+		if !firm && holds && !inPart { // what it holds is not enough there, nor can be
 			c.releaseHeld(g)
 			c.mark(g)
 			return false
@@ -346,12 +397,19 @@ func (c *Core) together(g *gang) bool {
 
 // endInArea ends a round that did not find enough in its domains.
 func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
-	for _, p := range missing { // of the domains that had too little nobody knows more now
-		if of := r.area.roomOf(p); of != nil {
-			clear(of.pods)
+	s, failed := &g.search, map[*room]bool{}
+	for _, p := range missing {
+		of := r.area.roomOf(p)
+		if of == nil || failed[of] {
+			continue
+		}
+		failed[of] = true
+		clear(of.pods) // nobody knows more now
+		if r.area.level < len(s.levels) {
+			s.levels[r.area.level].fail(of, s.count)
 		}
 	}
-	g.search.round = nil
+	s.round = nil
 	if r.area.part {
 		c.forgetParts(g)
 	} else {
@@ -423,8 +481,8 @@ func (x *survey) classOf(class *api.Class) int {
 }
 
 // choose returns the tightest domain that has room for all of some pods, of the pinned values if there are any; in part: or else the one with
-// the most room, if it has some. most is how many of the first kind the one with the most room takes.
-func (x *survey) choose(kinds []kind, pin []string, part bool) (a *area, most int) {
+// the most room, if it has some. Those that failed are skipped. most is how many of the first kind the one with the most room takes.
+func (x *survey) choose(kinds []kind, pin []string, part bool, but *tried) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
 		*room
@@ -432,8 +490,8 @@ func (x *survey) choose(kinds []kind, pin []string, part bool) (a *area, most in
 		tight int64 // how much of it they take
 	}
 	var top rated
-	for _, r := range x.rooms {
-		if pin != nil && !slices.Equal(r.values, pin) {
+	for id, r := range x.rooms {
+		if pin != nil && !slices.Equal(r.values, pin) || but.skips(id, r) {
 			continue
 		}
 		o := rated{room: r, fits: 2}
@@ -561,6 +619,7 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 		for i, n := range d.GetPods() {
 			at[i] = int64(n)
 			r.pods[i] += at[i]
+			r.said += at[i]
 		}
 		r.at[from] = at
 		r.spare = api.AddSat(r.spare, d.GetSpare())

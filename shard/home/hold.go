@@ -39,8 +39,9 @@ type search struct {
 	gaveUp   bool // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time
 
-	area  *area // that the next round is confined to, nil for none
-	tries []int // areas in this search, by level of domains
+	area   *area   // that the next round is confined to, nil for none
+	levels []tried // what was tried of each level of domains
+	count  int     // searches that failed
 
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
@@ -53,7 +54,7 @@ type search struct {
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.tries, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0
 	s.vain, s.unfit = report.Reason{}, nil
 }
 

@@ -34,7 +34,11 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.sleep.early, s.sleep.notBefore = c.now.Add(c.cfg.BackoffMin), c.now.Add(s.backoff)
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
 	}
-	s.round, s.tries = nil, nil
+	s.round = nil
+	s.count++
+	for i := range s.levels {
+		s.levels[i].areas = 0
+	}
 	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
 		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }))
 	}

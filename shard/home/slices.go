@@ -165,9 +165,9 @@ func (c *Core) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
 }
 
 // slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there are any, that has domains of
-// the last label for all of them; in some: or else the one that has for the most pods, if it has for any. put is how many parts the best one
-// takes.
-func (x *survey) slice(parts []part, size int, pin []string, some bool) (a *area, put int) {
+// the last label for all of them; in some: or else the one that has for the most pods, if it has for any. Those of the last label that failed are
+// skipped. put is how many parts the best one takes.
+func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tried) (a *area, put int) {
 	type parent struct {
 		values []string
 		rooms  []*room
@@ -178,7 +178,7 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool) (a *area
 	parents := map[string]*parent{}
 	all := make([]*room, 0, len(x.rooms))
 	for _, id := range api.SortedKeys(x.rooms) {
-		if r := x.rooms[id]; pin == nil || slices.Equal(r.values[:outer], pin) {
+		if r := x.rooms[id]; (pin == nil || slices.Equal(r.values[:outer], pin)) && !but.skips(id, r) {
 			all = append(all, r)
 		}
 	}
