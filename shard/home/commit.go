@@ -105,6 +105,9 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 	var all []portion
 	var wait map[*pod]bool
 	if inPart {
+		if g.awaitsWhole() {
+			return false
+		}
 		wait = c.awaitSlices(g)
 	}
 	shards, pods := g.heldBy()

@@ -32,7 +32,7 @@ type Config struct {
 	PrepareFor    time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
 	VolumesWithin time.Duration // 10 min: the volumes of a gang's pods are bound in this time, or it gives its reservation back
 	DoubtFor      time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
-	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
+	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back, and one that is made again takes a domain for some of it
 	StallAfter    time.Duration // 2 s: one that found less than it needs, and no more for so long, lets go of it
 	RollForward   time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
 	StrayAfter    time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed

@@ -26,6 +26,10 @@ import (
 // nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
 // else bound some, is left as it is; its further pods go where most are.
 //
+// If all pods of a gang that has started are made again, as when a JobSet restarts, the first one that comes back would pin it to a domain for one
+// pod. So it looks for a domain for its minimum, whatever of it is there, and nothing is committed before all that is there is held. It takes a
+// domain for some of it when it has found none for Config.GiveUpAfter.
+//
 // A gang may also be divided into slices, each of which is to be in one domain (slices.go). Then a round is confined to several domains, and each
 // pod to one of them.
 //
@@ -82,6 +86,7 @@ type area struct {
 	parts  []part           // which are these
 	values []string         // of the first labels, which all pods have in common
 	part   bool             // it may place some of what is missing
+	whole  bool             // nothing of it is committed before all of it is held
 	level  int              // of the gang's levels of domains
 }
 
@@ -291,11 +296,26 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if g.group.Slice.Key != "" {
 			parts = c.partsOf(g, keys, missing)
 		}
-		choose := func() (*area, int) {
+		anew := inPart && !some && !holds && len(level.keys) > 0
+		more := 0
+		if anew {
+			inPart, more = !c.now.Before(s.since.Add(c.cfg.GiveUpAfter)), g.awaited(missing)
+		}
+		in := func(kinds []kind, parts []part, pin []string) (*area, int) {
 			if parts != nil {
 				return sv.slice(parts, g.group.Slice.Size, pin, inPart, t)
 			}
 			return sv.choose(kinds, pin, inPart, t)
+		}
+		choose := func() (*area, int) {
+			if more == 0 {
+				return in(kinds, parts, pin)
+			}
+			a, most := in(moreKinds(kinds, more), moreParts(parts, more, g.group.Slice.Size), nil)
+			if a != nil {
+				a, _ = in(kinds, parts, a.values)
+			}
+			return a, most
 		}
 		a, most := choose()
 		if a == nil && t.retry(s.count) {
@@ -303,7 +323,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		if a != nil && t.areas < areasTried {
 			t.areas++
-			a.level, s.area = i, a
+			a.level, a.whole, s.area = i, anew && !inPart, a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
@@ -325,17 +345,40 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			case !sv.labelled:
 				why = report.NoLabel(keys)
 			case parts != nil:
-				why = c.whySlices(g, keys, parts, most, pin)
+				why = c.whySlices(g, keys, moreParts(parts, more, g.group.Slice.Size), most, pin)
 			case pin != nil:
 				why = report.NoDomain(keys[0], pin[0], len(missing), most)
 			default:
-				why = report.NoDomain(keys[0], "", len(missing), most)
+				why = report.NoDomain(keys[0], "", len(missing)+more, most)
 			}
 			c.waitForDomain(g, why)
+			if until := s.since.Add(c.cfg.GiveUpAfter); anew && c.now.Before(until) && s.sleep != nil && until.Before(s.sleep.latest) {
+				s.sleep.latest = until
+				c.wakeAt(g, until)
+			}
 			return false
 		}
 	}
 	return true
+}
+
+// awaited returns how many pods of the minimum of a gang are not there, beside some that are missing. Finished ones do not come back.
+func (g *gang) awaited(missing []*pod) int {
+	finished := 0
+	for _, p := range g.members {
+		if p.Finished {
+			finished++
+		}
+	}
+	return max(0, g.minCount()-finished-len(missing))
+}
+
+// moreKinds adds so many pods like the last one.
+func moreKinds(kinds []kind, n int) []kind {
+	kinds = slices.Clone(kinds)
+	last := &kinds[len(kinds)-1]
+	last.pods = append(slices.Clone(last.pods), slices.Repeat(last.pods[:1], n)...)
+	return kinds
 }
 
 // waitForDomain puts a gang to sleep that finds no domain.
