@@ -287,6 +287,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if sv == nil {
 			return false
 		}
+		if sv.later && !level.required {
+			continue
+		}
 		if sv.later {
 			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
