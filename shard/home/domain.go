@@ -87,6 +87,7 @@ type area struct {
 	values []string         // of the first labels, which all pods have in common
 	part   bool             // it may place some of what is missing
 	whole  bool             // nothing of it is committed before all of it is held
+	keeps  bool             // what the gang held before stays if there is no room for the rest: the domain is only preferred
 	level  int              // of the gang's levels of domains
 }
 
@@ -278,6 +279,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			if pin, same = c.pinned(g, level.keys, isHeld); !same {
 				pin = nil
 			}
+			if pin == nil && !level.required { // it would not be in one domain with what it holds
+				continue
+			}
 		}
 		keys := level.keys
 		if g.group.Slice.Key != "" {
@@ -326,15 +330,16 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		if a != nil && t.areas < areasTried {
 			t.areas++
-			a.level, a.whole, s.area = i, anew && !inPart, a
+			a.level, a.whole, a.keeps, s.area = i, anew && !inPart, holds && !level.required, a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
 			c.survey(g, keys, kinds, true)
 			return false
 		}
-		if !firm && holds && !inPart { // what it holds is not enough there, nor can be
+		if !firm && holds && !inPart && level.required { // what it holds is not enough there, nor can be
 			c.releaseHeld(g)
+			delete(c.surveys.of, sv.id) // it counts what was held as used
 			c.mark(g)
 			return false
 		}
@@ -456,9 +461,10 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 		}
 	}
 	s.round = nil
-	if r.area.part {
+	switch {
+	case r.area.part:
 		c.forgetParts(g)
-	} else {
+	case !r.area.keeps:
 		c.releaseHeld(g)
 	}
 	c.mark(g)
