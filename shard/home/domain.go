@@ -37,7 +37,6 @@ import (
 
 const (
 	surveyKept  = 100 * time.Millisecond // answers are used for so long
-	maxSurveys  = 256                    // that are remembered
 	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
 	areasTried  = 8                      // domains of one level in one search
 	maxFailed   = 4096                   // domains of one level that a gang remembers as failed
@@ -71,7 +70,7 @@ type room struct {
 
 func (r *room) id() string { return strings.Join(r.values, "\x00") }
 
-// surveys are the questions that were asked last.
+// surveys are the questions that are open, and those whose answers may be used.
 type surveys struct {
 	of     map[string]*survey
 	open   map[uint64]*survey // by serial
@@ -133,6 +132,24 @@ func (a *area) roomOf(p *pod) *room {
 		return a.of[p.UID]
 	}
 	return a.all
+}
+
+// forgetSurvey keeps of an area only what awaitsWhole and awaitSlices read: a gang runs for days.
+func (a *area) forgetSurvey() *area {
+	if a == nil || a.of == nil && !a.whole {
+		return nil
+	}
+	if a.rooms == nil { // it has done so
+		return a
+	}
+	out := &area{survey: &survey{keys: a.keys}, parts: a.parts, part: a.part, whole: a.whole}
+	if a.of != nil {
+		out.of = make(map[string]*room, len(a.of))
+	}
+	for uid, r := range a.of {
+		out.of[uid] = &room{values: r.values}
+	}
+	return out
 }
 
 // within returns the labels that all nodes of the area have.
@@ -585,7 +602,8 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, anew bool) *survey {
 		id += "\x00" + k.class.Key
 	}
 	x := c.surveys.of[id]
-	if x == nil || !x.answered.IsZero() && (anew || !c.now.Before(x.answered.Add(surveyKept))) {
+	abandoned := x != nil && x.answered.IsZero() && !x.gangs[g.id] && !c.now.Before(x.asked.Add(c.cfg.SkipAfter))
+	if x == nil || abandoned || !x.answered.IsZero() && (anew || !c.now.Before(x.answered.Add(surveyKept))) {
 		x = c.beginSurvey(g, id, keys, kinds)
 	}
 	if x.answered.IsZero() {
@@ -614,13 +632,7 @@ func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind) *sur
 	if all.of == nil {
 		all.of, all.open = map[string]*survey{}, map[uint64]*survey{}
 	}
-	if len(all.of) >= maxSurveys {
-		for id, x := range all.of {
-			if !x.answered.IsZero() {
-				delete(all.of, id)
-			}
-		}
-	}
+	c.dropSurveys()
 	all.serial++
 	x := &survey{id: id, keys: keys, asked: c.now, open: map[api.Incarnation]bool{}, rooms: map[string]*room{}, gangs: map[string]bool{}}
 	var list classes
@@ -638,6 +650,21 @@ func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind) *sur
 	all.of[id], all.open[all.serial] = x, x
 	c.sendProbe(x)
 	return x
+}
+
+// dropSurveys lets go of answers that are not used any more, and of questions that nobody waits for: their gangs are gone.
+func (c *Core) dropSurveys() {
+	all := &c.surveys
+	for id, x := range all.of {
+		if !x.answered.IsZero() && !c.now.Before(x.answered.Add(surveyKept)) {
+			delete(all.of, id)
+		}
+	}
+	for _, serial := range api.SortedKeys(all.open) {
+		if x := all.open[serial]; !c.now.Before(x.asked.Add(c.cfg.SkipAfter)) {
+			c.endSurvey(x)
+		}
+	}
 }
 
 // sendProbe asks those that have not answered.

@@ -48,7 +48,11 @@ func (c *Core) seek(g *gang) bool {
 	tiedFirst(missing)
 	if len(missing) == 0 {
 		c.tellUnplaced(g, nil)
-		s.round = nil
+		if s.round = nil; g.tally.held == 0 {
+			s.area = nil
+		} else {
+			s.area = s.area.forgetSurvey()
+		}
 		return true
 	}
 	if s.round == nil {
