@@ -329,7 +329,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			if parts != nil {
 				return sv.slice(parts, g.group.Slice.Size, pin, inPart, t)
 			}
-			return sv.choose(kinds, pin, inPart, t)
+			return sv.choose(sv.need(kinds), pin, inPart, t)
 		}
 		choose := func() (*area, int) {
 			if more == 0 {
@@ -507,6 +507,7 @@ func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
 	for i, of := range order {
 		kinds[i] = kindsOf(in[of])
 	}
+	column := a.columns()
 	for _, m := range c.table.Members {
 		o := option{shard: m.Incarnation, class: 2}
 		if r.asked[o.shard] || c.owned[o.shard] == 0 {
@@ -522,7 +523,7 @@ func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
 			}
 			for _, k := range kinds[i] {
 				n := len(k.pods)
-				if i := a.classOf(k.class); i >= 0 {
+				if i := column(k.class); i >= 0 {
 					n = min(n, int(has[i]))
 				}
 				o.pods = append(o.pods, k.pods[:n]...)
@@ -534,7 +535,7 @@ func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
 	}
 	for _, p := range next.pods {
 		a.taken = true
-		if i, of := a.classOf(p.asked), a.roomOf(p); i >= 0 {
+		if i, of := column(p.asked), a.roomOf(p); i >= 0 {
 			of.at[next.shard][i] = max(0, of.at[next.shard][i]-1)
 			of.pods[i] = max(0, of.pods[i]-1)
 		}
@@ -549,9 +550,33 @@ func (x *survey) classOf(class *api.Class) int {
 	return slices.IndexFunc(x.classes, func(o *api.Class) bool { return o == class || o.Key == class.Key })
 }
 
-// choose returns the tightest domain that has room for all of some pods, of the pinned values if there are any; in part: or else the one with
-// the most room, if it has some. Those that failed are skipped. most is how many of the first kind the one with the most room takes.
-func (x *survey) choose(kinds []kind, pin []string, part bool, but *tried) (a *area, most int) {
+// columns returns classOf, which remembers what it returned: it compares keys of many KiB.
+func (x *survey) columns() func(class *api.Class) int {
+	known := map[*api.Class]int{}
+	return func(class *api.Class) int {
+		i, ok := known[class]
+		if !ok {
+			i = x.classOf(class)
+			known[class] = i
+		}
+		return i
+	}
+}
+
+// need returns how many pods of each class there are.
+func (x *survey) need(kinds []kind) []int64 {
+	need := make([]int64, len(x.classes))
+	for _, k := range kinds {
+		if i := x.classOf(k.class); i >= 0 {
+			need[i] += int64(len(k.pods))
+		}
+	}
+	return need
+}
+
+// choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are any; in part: or else the one
+// with the most room, if it has some. Those that failed are skipped. most is how many of the first kind the one with the most room takes.
+func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
 		*room
@@ -565,9 +590,7 @@ func (x *survey) choose(kinds []kind, pin []string, part bool, but *tried) (a *a
 		}
 		o := rated{room: r, fits: 2}
 		some := false
-		for _, k := range kinds[:min(len(kinds), maxSurveyed)] {
-			i := x.classOf(k.class)
-			n := int64(len(k.pods))
+		for i, n := range need {
 			some = some || r.pods[i] > 0
 			if r.pods[i] < n {
 				o.fits, o.tight = 0, o.tight+r.pods[i] // the most, then
@@ -575,9 +598,7 @@ func (x *survey) choose(kinds []kind, pin []string, part bool, but *tried) (a *a
 				o.tight += n * whole / r.pods[i]
 			}
 		}
-		if len(kinds) > 0 {
-			most = max(most, int(r.pods[x.classOf(kinds[0].class)]))
-		}
+		most = max(most, int(r.pods[0]))
 		if o.fits == 2 && o.tight > whole {
 			o.fits, o.tight = 1, -o.tight
 		}

@@ -1,8 +1,11 @@
 package home
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"basalt.dev/basalt/api"
 )
 
 // play runs commands of scripts.
@@ -63,5 +66,50 @@ func TestSurveysAreDropped(t *testing.T) {
 	}
 	if a := s.core.gangs["g"].search.area; a != nil {
 		t.Errorf("a gang that runs keeps the answers by which it was placed: %v", a.keys)
+	}
+}
+
+// TestSliceLooksAtTheTightestFirst: of the domains that have room for all parts, those that are not as tight as the one that takes them are not
+// looked at. One of them would not survive that.
+func TestSliceLooksAtTheTightestFirst(t *testing.T) {
+	class := api.NewClass(cores(1, 1), nil)
+	x := &survey{keys: []string{"block", "clique"}, classes: []*api.Class{class}, rooms: map[string]*room{}}
+	for _, r := range []*room{{values: []string{"b1", "c1"}, pods: []int64{100}}, {values: []string{"b1", "c2"}}, {values: []string{"b2", "c3"}, pods: []int64{4}}, {values: []string{"b3", "c4"}, pods: []int64{3}}} {
+		x.rooms[r.id()] = r
+	}
+	var parts []part
+	for i := range 4 {
+		p := podOf(&api.Pod{UID: fmt.Sprint("p", i), Class: class})
+		parts = append(parts, part{pods: []*pod{p}})
+	}
+	a, put := x.slice(parts, 1, nil, false, &tried{})
+	if a == nil || put != 4 || a.values[0] != "b2" {
+		t.Fatalf("%d of 4 parts are put into %v, b2 is meant", put, a)
+	}
+}
+
+// TestChooseComparesNoClasses: it is given numbers of pods, so what it does for each domain does not depend on how large the classes are.
+func TestChooseComparesNoClasses(t *testing.T) {
+	x := &survey{keys: []string{"rack"}, rooms: map[string]*room{}}
+	var kinds []kind
+	for i := range maxSurveyed + 1 {
+		class := api.NewClass(cores(1, 1), []byte(fmt.Sprint("constraints ", i)))
+		if i < maxSurveyed {
+			x.classes = append(x.classes, class)
+		}
+		kinds = append([]kind{{class, make([]*pod, i+1)}}, kinds...)
+	}
+	need := x.need(kinds)
+	for i, n := range need {
+		if n != int64(i+1) {
+			t.Errorf("%d pods of class %d are needed, not %d", i+1, i, n)
+		}
+	}
+	x.classes = nil
+	for _, r := range []*room{{values: []string{"r1"}, pods: need}, {values: []string{"r2"}, pods: make([]int64, maxSurveyed)}} {
+		x.rooms[r.id()] = r
+	}
+	if a, _ := x.choose(need, nil, false, &tried{}); a == nil || a.values[0] != "r1" {
+		t.Errorf("%v is chosen, r1 has room", a)
 	}
 }

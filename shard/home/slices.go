@@ -189,13 +189,27 @@ func moreParts(parts []part, n, size int) []part {
 // skipped. put is how many parts the best one takes.
 func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tried) (a *area, put int) {
 	type parent struct {
+		id     string
 		values []string
 		rooms  []*room
 		pods   []int64
 		spare  int64
+		has    int64 // pods of the parts, by class, that it has room for
+		short  bool  // it has too little for them all
+		tight  int64 // how much of it they take
+	}
+	type place struct {
+		in     *parent
+		number int
 	}
 	outer := len(x.keys) - 1
 	parents := map[string]*parent{}
+	places := map[string]place{} // of parts that must be in some domain
+	for _, o := range parts {
+		if o.in != "" {
+			places[o.in] = place{}
+		}
+	}
 	all := make([]*room, 0, len(x.rooms))
 	for _, id := range api.SortedKeys(x.rooms) {
 		if r := x.rooms[id]; (pin == nil || slices.Equal(r.values[:outer], pin)) && !but.skips(id, r) {
@@ -210,8 +224,13 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 		id := domainID(r.values[:outer])
 		o := parents[id]
 		if o == nil {
-			o = &parent{values: r.values[:outer], pods: make([]int64, len(r.pods))}
+			o = &parent{id: id, values: r.values[:outer], pods: make([]int64, len(r.pods))}
 			parents[id] = o
+		}
+		if len(places) > 0 {
+			if _, wanted := places[domainID(r.values)]; wanted {
+				places[domainID(r.values)] = place{o, len(o.rooms)}
+			}
 		}
 		o.rooms, o.spare = append(o.rooms, r), api.AddSat(o.spare, r.spare)
 		for i, n := range r.pods {
@@ -219,36 +238,41 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 		}
 	}
 	list, need := x.shapes(parts, size)
+	set := pack.NewSet(list)
+	order := make([]*parent, 0, len(parents))
+	for _, o := range parents { // in any order: sorted below
+		for i, n := range need {
+			o.has += min(n, o.pods[i])
+			if o.short = o.short || n > o.pods[i]; n > 0 && o.pods[i] > 0 {
+				o.tight += n << 20 / o.pods[i]
+			}
+		}
+		order = append(order, o)
+	}
+	slices.SortFunc(order, func(a, b *parent) int { // those that may take all come first, as they have all
+		return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.tight, a.tight), cmp.Compare(a.spare, b.spare), strings.Compare(a.id, b.id))
+	})
 	var best *parent
 	var at []int
-	pods, tight := 0, int64(0)
+	pods := 0
+search:
 	for _, together := range []bool{true, false} {
-		for _, id := range api.SortedKeys(parents) {
-			o := parents[id]
-			sum := int64(0)
-			short := false
-			for i, n := range need {
-				if short = short || n > o.pods[i]; n > 0 && o.pods[i] > 0 {
-					sum += n << 20 / o.pods[i]
-				}
-			}
-			if short && !some && best != nil {
+		for _, o := range order {
+			if o.short && !some && best != nil {
 				continue
 			}
-			numbers := map[string]int{}
 			rooms := make([][]int64, len(o.rooms))
 			for i, r := range o.rooms {
-				rooms[i], numbers[domainID(r.values)] = r.pods, i
+				rooms[i] = r.pods
 			}
 			for i := range parts {
-				if list[i].In = -1; parts[i].in != "" {
-					n, there := numbers[parts[i].in]
-					if list[i].In = n; !there {
-						list[i].In = len(rooms)
+				if parts[i].in != "" {
+					if list[i].In = len(rooms); places[parts[i].in].in == o {
+						list[i].In = places[parts[i].in].number
 					}
 				}
 			}
-			to, n := pack.Into(rooms, list, together)
+			to, n := set.Into(rooms, together)
 			k := 0
 			for i, d := range to {
 				if d >= 0 {
@@ -256,12 +280,12 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 				}
 			}
 			put = max(put, n)
-			if best == nil || cmp.Or(cmp.Compare(k, pods), cmp.Compare(sum, tight), cmp.Compare(best.spare, o.spare)) > 0 {
-				best, at, pods, tight = o, to, k, sum
+			if best == nil || cmp.Or(cmp.Compare(k, pods), cmp.Compare(o.tight, best.tight), cmp.Compare(best.spare, o.spare)) > 0 {
+				best, at, pods = o, to, k
 			}
-		}
-		if put == len(parts) {
-			break
+			if n == len(parts) { // and none of the others is tighter
+				break search
+			}
 		}
 	}
 	if best == nil || pods == 0 || put < len(parts) && !some {
@@ -282,11 +306,15 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 func (x *survey) shapes(parts []part, size int) (list []pack.Slice, need []int64) {
 	need = make([]int64, len(x.classes))
 	list = make([]pack.Slice, len(parts))
+	column := x.columns()
 	for i, o := range parts {
-		s := pack.Slice{Pods: make([]int64, len(x.classes))}
+		s := pack.Slice{Pods: make([]int64, len(x.classes)), In: -1}
+		if o.in != "" {
+			s.In = 0 // or another, by domain
+		}
 		last := -1
 		for _, p := range o.pods {
-			c := x.classOf(p.asked)
+			c := column(p.asked)
 			if c < 0 { // it was not asked about: one that requests as much was, perhaps
 				c = slices.IndexFunc(x.classes, func(o *api.Class) bool { return o.Requests.Equal(p.asked.Requests) })
 			}

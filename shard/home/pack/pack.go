@@ -34,6 +34,35 @@ func (s *Slice) shape() string {
 	return string(b)
 }
 
+// Set is slices of which those that are alike are known, so that they may be put into many sets of domains.
+type Set struct {
+	list  []Slice
+	fixed []int   // those that must be in some domain
+	alike [][]int // the others
+}
+
+// NewSet finds out which slices are alike. Of those that must be in some domain, In may change later.
+func NewSet(list []Slice) *Set {
+	x := &Set{list: list}
+	shapes := map[string]int{}
+	for i := range list {
+		s := &list[i]
+		if s.In >= 0 {
+			x.fixed = append(x.fixed, i)
+			continue
+		}
+		key := s.shape()
+		k, known := shapes[key]
+		if !known {
+			k = len(x.alike)
+			shapes[key] = k
+			x.alike = append(x.alike, nil)
+		}
+		x.alike[k] = append(x.alike[k], i)
+	}
+	return x
+}
+
 // Shapes returns how many different slices there are: what Into does grows with it.
 func Shapes(list []Slice) int {
 	known := map[string]bool{}
@@ -99,29 +128,25 @@ func (d *domain) add(pods []int64, times int64) {
 // Into returns for each slice the domain that it is put into, -1 for none, and how many are. rooms is by domain how many pods of each class fit,
 // each class as if it came alone; together says whether all that is put into a domain has to share it.
 func Into(rooms [][]int64, list []Slice, together bool) (at []int, put int) {
-	at = make([]int, len(list))
+	return NewSet(list).Into(rooms, together)
+}
+
+// Into is Into of the slices.
+func (x *Set) Into(rooms [][]int64, together bool) (at []int, put int) {
+	list := x.list
+	at = slices.Repeat([]int{-1}, len(list))
 	domains := make([]*domain, len(rooms))
 	for i, room := range rooms {
 		domains[i] = &domain{room: room, used: make([]int64, len(room))}
 	}
-	shapes := map[string][]int{} // of slices that may go anywhere
-	for i := range list {
+	for _, i := range x.fixed {
 		s := &list[i]
-		at[i] = -1
-		if s.In < 0 {
-			key := s.shape()
-			shapes[key] = append(shapes[key], i)
-			continue
-		}
 		if s.In < len(domains) && domains[s.In].takes(s.Pods, 1, together) > 0 {
 			domains[s.In].add(s.Pods, 1)
 			at[i] = s.In
 		}
 	}
-	order := make([][]int, 0, len(shapes))
-	for _, of := range shapes { // in any order: sorted below
-		order = append(order, of)
-	}
+	order := slices.Clone(x.alike)
 	largest := make([]int64, 0)
 	for _, room := range rooms {
 		for c, n := range room {
@@ -178,7 +203,11 @@ func spread(domains []*domain, pods []int64, of []int, at []int, together bool) 
 			}
 		}
 		d := has[best]
-		has = slices.Delete(has, best, best+1)
+		if best == 0 {
+			has = has[1:]
+		} else {
+			has = slices.Delete(has, best, best+1)
+		}
 		n := min(domains[d].fit, int64(len(of)))
 		for _, i := range of[:n] {
 			at[i] = d

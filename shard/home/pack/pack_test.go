@@ -206,3 +206,22 @@ func BenchmarkInto(b *testing.B) { // 18 pods in each of 4,000 cliques
 		Into(rooms, list, true)
 	}
 }
+
+// TestSetIsMadeOnce: what slices are alike is not found out again for each set of domains that they are put into.
+func TestSetIsMadeOnce(t *testing.T) {
+	list := make([]Slice, 10000)
+	for i := range list {
+		list[i] = Slice{Pods: []int64{1}, In: -1}
+	}
+	rooms := make([][]int64, 100)
+	for i := range rooms {
+		rooms[i] = []int64{110}
+	}
+	set := NewSet(list)
+	if _, put := set.Into(rooms, true); put != len(list) {
+		t.Errorf("%d of %d slices are put", put, len(list))
+	}
+	if n := testing.AllocsPerRun(3, func() { set.Into(rooms, true) }); n > 1000 {
+		t.Errorf("%v allocations for %d domains and %d slices that are alike", n, len(rooms), len(list))
+	}
+}
