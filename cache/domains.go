@@ -21,6 +21,7 @@ type Domain struct {
 	Values []string // of the labels
 	Pods   []int64  // that fit, by class, each as if it came alone
 	Spare  int64    // free amount of the first resource that the first class requests, on all its nodes
+	pinned int      // how many of its values are pinned
 }
 
 // maxPartitions bounds the lists of labels whose domains are known.
@@ -126,8 +127,9 @@ func (c *Cache) relocate(s int32) {
 
 // Survey counts how many pods of each class fit into each domain, which is a value of each label; allow, by class, says which nodes the
 // caller allows by their numbers, nil all. Domains without room for any of them are left out. The others come in the order of their values, at
-// most so many, those with the most room for the first class; more reports whether some were left out.
-func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(number int32) bool, most int) (domains []Domain, more bool) {
+// most so many: those inside of pinned ones, which are values of the first labels, and then those with the most room for the first class. more
+// reports whether some were left out.
+func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(number int32) bool, pinned [][]string, most int) (domains []Domain, more bool) {
 	in := c.partitionOf(labels)
 	n := len(in.domains)
 	pods, spare := make([]int64, n*len(classes)), make([]int64, n)
@@ -174,6 +176,10 @@ func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(numbe
 			}
 		}
 	}
+	pins := map[string]bool{}
+	for _, values := range pinned {
+		pins[joined(values)] = true
+	}
 	for d := range n {
 		out := Domain{Values: in.domains[d], Pods: make([]int64, len(classes)), Spare: spare[d]}
 		some := false
@@ -181,13 +187,21 @@ func (c *Cache) Survey(classes []*api.Class, labels []string, allow []func(numbe
 			out.Pods[i] = pods[i*n+d]
 			some = some || out.Pods[i] > 0
 		}
-		if some {
-			domains = append(domains, out)
+		if !some {
+			continue
 		}
+		for k := 1; k <= len(out.Values) && len(pins) > 0; k++ {
+			if pins[joined(out.Values[:k])] {
+				out.pinned = k
+			}
+		}
+		domains = append(domains, out)
 	}
 	byValues := func(a, b Domain) int { return slices.Compare(a.Values, b.Values) }
 	if more = len(domains) > most; more {
-		slices.SortFunc(domains, func(a, b Domain) int { return cmp.Or(cmp.Compare(b.Pods[0], a.Pods[0]), byValues(a, b)) })
+		slices.SortFunc(domains, func(a, b Domain) int {
+			return cmp.Or(cmp.Compare(b.pinned, a.pinned), cmp.Compare(b.Pods[0], a.Pods[0]), byValues(a, b))
+		})
 		domains = slices.Clip(domains[:most])
 	}
 	slices.SortFunc(domains, byValues)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,7 +67,7 @@ func TestSurvey(t *testing.T) {
 				continue
 			}
 			for _, labels := range levels {
-				got, more := c.Survey(classes, labels, nil, 100)
+				got, more := c.Survey(classes, labels, nil, nil, 100)
 				if more {
 					t.Fatal("there are not that many")
 				}
@@ -111,13 +112,37 @@ func TestSurvey(t *testing.T) {
 						}
 					}
 				}
-				if few, more := c.Survey(classes, labels, nil, 1); len(got) > 1 && (!more || len(few) != 1) {
+				if few, more := c.Survey(classes, labels, nil, nil, 1); len(got) > 1 && (!more || len(few) != 1) {
 					t.Fatalf("%d domains of %d, more %t", len(few), len(got), more)
 				}
 			}
 			if err := c.Check(); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestSurveyKeepsPinned: where too many domains have room, the pinned ones are named, and of those inside of pinned ones the pinned ones first.
+func TestSurveyKeepsPinned(t *testing.T) {
+	c := New(Config{})
+	class := api.NewClass(api.Resources{{Resource: "cpu", Value: 1000}}, nil)
+	for i, name := range []string{"b1/r1", "b1/r2", "b2/r3", "b2/r4", "b3/r5"} {
+		block, rack, _ := strings.Cut(name, "/")
+		c.SetNode(&api.Node{Name: name, Labels: map[string]string{"block": block, "rack": rack}, Allocatable: api.Resources{{Resource: "cpu", Value: int64(i+1) * 1000}}})
+		c.Number(name, int32(i))
+	}
+	for _, o := range []struct {
+		pinned [][]string
+		want   string
+	}{{nil, "b2/r4 b3/r5"}, {[][]string{{"b1"}}, "b1/r1 b1/r2"}, {[][]string{{"b2"}}, "b2/r3 b2/r4"}, {[][]string{{"b1", "r1"}}, "b1/r1 b3/r5"}, {[][]string{{"b2"}, {"b1", "r1"}}, "b1/r1 b2/r4"}, {[][]string{{"b9"}}, "b2/r4 b3/r5"}} {
+		domains, more := c.Survey([]*api.Class{class}, []string{"block", "rack"}, nil, o.pinned, 2)
+		var got []string
+		for _, d := range domains {
+			got = append(got, strings.Join(d.Values, "/"))
+		}
+		if strings.Join(got, " ") != o.want || !more {
+			t.Errorf("%q are pinned: %q are named, more %t, want %q", o.pinned, got, more, o.want)
 		}
 	}
 }
@@ -158,10 +183,10 @@ func BenchmarkSurvey(b *testing.B) {
 					}
 				}
 			}
-			c.Survey([]*api.Class{class}, []string{"rack"}, nil, 4096)
+			c.Survey([]*api.Class{class}, []string{"rack"}, nil, nil, 4096)
 			b.ResetTimer()
 			for range b.N {
-				c.Survey([]*api.Class{class}, []string{"rack"}, nil, 4096)
+				c.Survey([]*api.Class{class}, []string{"rack"}, nil, nil, 4096)
 			}
 		})
 	}

@@ -5406,6 +5406,7 @@ type Probe struct {
 	Classes       []*PodClass            `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
 	Keys          []string               `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`      // a domain is the nodes that have the same values of these labels
 	Serial        uint64                 `protobuf:"varint,4,opt,name=serial,proto3" json:"serial,omitempty"` // of the question, not of a gang
+	Pinned        []*Domain              `protobuf:"bytes,5,rep,name=pinned,proto3" json:"pinned,omitempty"`  // values of the first keys, at most 256: domains inside are named before others, whatever room they have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5466,6 +5467,13 @@ func (x *Probe) GetSerial() uint64 {
 		return x.Serial
 	}
 	return 0
+}
+
+func (x *Probe) GetPinned() []*Domain {
+	if x != nil {
+		return x.Pinned
+	}
+	return nil
 }
 
 type Probed struct {
@@ -9261,12 +9269,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\bpromised\x18\x06 \x03(\v2\x14.basalt.wire.v1.HeldR\bpromised\"/\n" +
 	"\x05Label\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb5\x01\n" +
 	"\x05Probe\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x122\n" +
 	"\aclasses\x18\x02 \x03(\v2\x18.basalt.wire.v1.PodClassR\aclasses\x12\x12\n" +
 	"\x04keys\x18\x03 \x03(\tR\x04keys\x12\x16\n" +
-	"\x06serial\x18\x04 \x01(\x04R\x06serial\"\x9c\x01\n" +
+	"\x06serial\x18\x04 \x01(\x04R\x06serial\x12.\n" +
+	"\x06pinned\x18\x05 \x03(\v2\x16.basalt.wire.v1.DomainR\x06pinned\"\x9c\x01\n" +
 	"\x06Probed\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\x04R\x06serial\x120\n" +
 	"\adomains\x18\x02 \x03(\v2\x16.basalt.wire.v1.DomainR\adomains\x12\x14\n" +
@@ -9872,75 +9881,76 @@ var file_basalt_proto_depIdxs = []int32{
 	82,  // 124: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
 	56,  // 125: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
 	52,  // 126: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 127: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 128: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 129: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 130: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 131: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 132: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 133: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 134: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 135: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 136: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 137: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 138: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 139: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 140: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 141: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 142: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 143: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 144: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 145: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 146: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 147: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 148: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 149: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 150: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 151: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 152: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 153: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 154: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 155: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 156: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 157: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 158: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 159: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 160: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 161: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	96,  // 162: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	97,  // 163: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 164: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 165: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	99,  // 166: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	100, // 167: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 168: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 169: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 170: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	101, // 171: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	101, // 172: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 173: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 174: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	102, // 175: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	2,   // 176: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 177: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 178: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 179: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 180: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 181: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 182: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 183: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	95,  // 184: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	8,   // 185: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 186: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 187: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 188: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 189: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	98,  // 190: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	185, // [185:191] is the sub-list for method output_type
-	179, // [179:185] is the sub-list for method input_type
-	179, // [179:179] is the sub-list for extension type_name
-	179, // [179:179] is the sub-list for extension extendee
-	0,   // [0:179] is the sub-list for field type_name
+	62,  // 127: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
+	62,  // 128: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 129: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 130: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 131: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 132: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 133: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 134: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 135: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 136: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 137: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 138: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 139: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 140: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 141: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 142: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 143: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 144: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 145: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 146: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 147: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 148: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 149: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 150: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 151: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 152: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 153: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 154: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 155: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 156: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 157: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 158: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 159: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 160: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 161: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 162: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	96,  // 163: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	97,  // 164: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 165: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 166: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	99,  // 167: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	100, // 168: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 169: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 170: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 171: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	101, // 172: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	101, // 173: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 174: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 175: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	102, // 176: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	2,   // 177: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 178: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 179: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 180: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 181: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 182: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 183: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 184: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	95,  // 185: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	8,   // 186: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 187: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 188: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 189: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 190: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	98,  // 191: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	186, // [186:192] is the sub-list for method output_type
+	180, // [180:186] is the sub-list for method input_type
+	180, // [180:180] is the sub-list for extension type_name
+	180, // [180:180] is the sub-list for extension extendee
+	0,   // [0:180] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

@@ -38,6 +38,7 @@ import (
 const (
 	surveyKept  = 100 * time.Millisecond // answers are used for so long
 	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
+	maxPinned   = 256                    // domains that a question pins
 	areasTried  = 8                      // domains of one level in one search
 	maxFailed   = 4096                   // domains of one level that a gang remembers as failed
 )
@@ -54,6 +55,7 @@ type survey struct {
 	open     map[api.Incarnation]bool
 	labelled bool // one has nodes with all of the labels
 	later    bool // one has not counted
+	more     bool // one has left out domains with little room
 	taken    bool // some of it was asked for since
 	rooms    map[string]*room
 	gangs    map[string]bool // that wait for it
@@ -93,6 +95,7 @@ type area struct {
 // tried is what a gang has tried of one level of domains.
 type tried struct {
 	areas  int                // in this search
+	cut    bool               // node shards left out domains: those that the gang is in are to be named
 	failed map[string]failure // domains that had less room than was said, by their values
 }
 
@@ -304,21 +307,30 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if g.group.Slice.Key != "" {
 			keys = append(slices.Clone(keys), g.group.Slice.Key)
 		}
-		sv := c.survey(g, keys, kinds, false)
+		var parts []part
+		if g.group.Slice.Key != "" {
+			parts = c.partsOf(g, keys, missing)
+		}
+		inPart, t := level.required && (g.started || some), &s.levels[i]
+		pins, asked := pinsOf(pin, parts), [][]string(nil)
+		if t.cut {
+			asked = pins
+		}
+		sv := c.survey(g, keys, kinds, asked, false)
+		if sv != nil && sv.more && !t.cut && len(pins) > 0 {
+			t.cut, asked = true, pins
+			sv = c.survey(g, keys, kinds, asked, false)
+		}
 		if sv == nil {
 			return false
 		}
+		t.cut = sv.more
 		if sv.later && !level.required {
 			continue
 		}
 		if sv.later {
 			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
-		}
-		inPart, t := level.required && (g.started || some), &s.levels[i]
-		var parts []part
-		if g.group.Slice.Key != "" {
-			parts = c.partsOf(g, keys, missing)
 		}
 		anew := inPart && !some && !holds && len(level.keys) > 0
 		more := 0
@@ -351,7 +363,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
-			c.survey(g, keys, kinds, true)
+			c.survey(g, keys, kinds, asked, true)
 			return false
 		}
 		if !firm && holds && !inPart && level.required { // what it holds is not enough there, nor can be
@@ -615,17 +627,36 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 	return &area{survey: x, all: top.room, values: top.values, part: part}, most
 }
 
-// survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. With anew it asks them again.
-func (c *Core) survey(g *gang, keys []string, kinds []kind, anew bool) *survey {
+// pinsOf returns the domains in which pods of a gang are, and to which others have to go.
+func pinsOf(pin []string, parts []part) (pins [][]string) {
+	if len(pin) > 0 {
+		pins = append(pins, pin)
+	}
+	known := map[string]bool{"": true}
+	for _, o := range parts {
+		if !known[o.in] && len(pins) < maxPinned {
+			known[o.in] = true
+			pins = append(pins, strings.Split(o.in[1:], "\x00"))
+		}
+	}
+	return pins
+}
+
+// survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. Domains inside of pinned ones are named even if
+// there are too many. With anew it asks again.
+func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string, anew bool) *survey {
 	kinds = kinds[:min(len(kinds), maxSurveyed)]
 	id := g.name.Namespace + "\x00" + strings.Join(keys, "\x00")
 	for _, k := range kinds {
 		id += "\x00" + k.class.Key
 	}
+	for _, values := range pinned {
+		id += "\x00/" + strings.Join(values, "\x00")
+	}
 	x := c.surveys.of[id]
 	abandoned := x != nil && x.answered.IsZero() && !x.gangs[g.id] && !c.now.Before(x.asked.Add(c.cfg.SkipAfter))
 	if x == nil || abandoned || !x.answered.IsZero() && (anew || !c.now.Before(x.answered.Add(surveyKept))) {
-		x = c.beginSurvey(g, id, keys, kinds)
+		x = c.beginSurvey(g, id, keys, kinds, pinned)
 	}
 	if x.answered.IsZero() {
 		for shard := range x.open {
@@ -648,7 +679,7 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, anew bool) *survey {
 	return x
 }
 
-func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind) *survey {
+func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinned [][]string) *survey {
 	all := &c.surveys
 	if all.of == nil {
 		all.of, all.open = map[string]*survey{}, map[uint64]*survey{}
@@ -662,6 +693,9 @@ func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind) *sur
 		x.classes = append(x.classes, k.class)
 	}
 	x.body = &wire.Probe{Namespace: g.name.Namespace, Classes: list.wire, Keys: keys, Serial: all.serial}
+	for _, values := range pinned {
+		x.body.Pinned = append(x.body.Pinned, &wire.Domain{Values: values})
+	}
 	for _, m := range c.table.Members {
 		if c.owned[m.Incarnation] > 0 {
 			x.open[m.Incarnation] = true
@@ -704,7 +738,7 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 		return
 	}
 	delete(x.open, from)
-	x.later, x.labelled = x.later || m.GetLater(), x.labelled || !m.GetUnlabelled()
+	x.later, x.more, x.labelled = x.later || m.GetLater(), x.more || m.GetMore(), x.labelled || !m.GetUnlabelled()
 	for _, d := range m.GetDomains() {
 		if len(d.GetValues()) != len(x.keys) || len(d.GetPods()) != len(x.classes) {
 			continue

@@ -113,3 +113,20 @@ func TestChooseComparesNoClasses(t *testing.T) {
 		t.Errorf("%v is chosen, r1 has room", a)
 	}
 }
+
+// TestSliceKeepsDomainsThatLackPods: a slice that lacks a pod finds its domain, however many others have more room.
+func TestSliceKeepsDomainsThatLackPods(t *testing.T) {
+	class := api.NewClass(cores(1, 1), nil)
+	x := &survey{keys: []string{"clique"}, classes: []*api.Class{class}, rooms: map[string]*room{}}
+	for i := range maxSlicedRooms + 10 {
+		r := &room{values: []string{fmt.Sprint("c", i)}, pods: []int64{2}}
+		if i == 7 {
+			r.pods[0] = 1
+		}
+		x.rooms[r.id()] = r
+	}
+	a, _ := x.slice([]part{{pods: []*pod{podOf(&api.Pod{UID: "p", Class: class})}, in: domainID([]string{"c7"})}}, 4, nil, true, &tried{})
+	if a == nil || a.of["p"].values[0] != "c7" {
+		t.Errorf("%v is chosen, c7 lacks the pod", a)
+	}
+}

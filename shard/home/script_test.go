@@ -503,9 +503,9 @@ func (s *script) run(line string) []string {
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_Explained{Explained: m}})
 
-	case "probed": // SHARD VALUE[+VALUE]:PODS[/SPARE] ... [later] [unlabelled]: answers the last Probe to the shard
+	case "probed": // SHARD VALUE[+VALUE]:PODS[/SPARE] ... [later] [more] [unlabelled]: answers the last Probe to the shard
 		q := s.find("probe " + w.plain[0]).GetProbe()
-		m := &wire.Probed{Serial: q.Serial, Later: w.has("later"), Unlabelled: w.has("unlabelled")}
+		m := &wire.Probed{Serial: q.Serial, Later: w.has("later"), More: w.has("more"), Unlabelled: w.has("unlabelled")}
 		for _, text := range w.plain[1:] {
 			if values, room, ok := strings.Cut(text, ":"); ok {
 				pods, spare, _ := strings.Cut(room, "/")
@@ -957,7 +957,11 @@ func printMessage(e *wire.Envelope) string {
 		requests, _ := wire.ToResources(b.Explain.PodClass.Requests)
 		return fmt.Sprintf("Explain %d for %s: %s", b.Explain.Serial, b.Explain.Namespace, requests)
 	case *wire.Envelope_Probe:
-		return fmt.Sprintf("Probe %d by %s: %d classes", b.Probe.Serial, strings.Join(b.Probe.Keys, " "), len(b.Probe.Classes))
+		out := fmt.Sprintf("Probe %d by %s: %d classes", b.Probe.Serial, strings.Join(b.Probe.Keys, " "), len(b.Probe.Classes))
+		for _, d := range b.Probe.Pinned {
+			out += " pinned " + strings.Join(d.Values, "+")
+		}
+		return out
 	case *wire.Envelope_Commit:
 		m := b.Commit
 		out := fmt.Sprintf("Commit %s serial %s reservation %d table %d", m.Gang.Uid, printSerial(m.Serial), m.ReservationRevision, m.TableRevision)

@@ -22,7 +22,7 @@ import (
 // A gang starts only with all of its slices in domains. Of one that has started, each slice that lacks pods and each further slice is placed by itself,
 // as soon as it fits; a slice is never divided.
 
-// maxSlicedRooms bounds the domains that slices are put into: those with the most room.
+// maxSlicedRooms bounds the domains that slices are put into: those with the most room, and those that lack pods.
 const maxSlicedRooms = 16384
 
 // mustBeTogether reports whether pods of the gang have to be in one domain.
@@ -218,7 +218,13 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 	}
 	if len(all) > maxSlicedRooms {
 		slices.SortStableFunc(all, func(a, b *room) int { return cmp.Compare(b.pods[0], a.pods[0]) })
+		rest := all[maxSlicedRooms:]
 		all = all[:maxSlicedRooms]
+		for _, r := range rest {
+			if _, wanted := places[domainID(r.values)]; wanted {
+				all = append(all, r)
+			}
+		}
 	}
 	for _, r := range all {
 		id := domainID(r.values[:outer])

@@ -16,11 +16,12 @@ import (
 // gang or slice is in one domain rests on the home alone.
 
 const (
-	// maxDomains bounds the domains that an answer names: those with the most room.
+	// maxDomains bounds the domains that an answer names: pinned ones, and those with the most room.
 	maxDomains = 4096
 	// maxProbed bounds the classes that a question names, and the labels.
 	maxProbed     = 16
 	maxProbedKeys = 3
+	maxPinned     = 256 // domains that it pins
 )
 
 // domain is the nodes with some values of some labels.
@@ -96,11 +97,15 @@ func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 		c.ignored++
 		return
 	}
+	var pinned [][]string
+	for _, d := range m.GetPinned()[:min(len(m.GetPinned()), maxPinned)] {
+		pinned = append(pinned, d.GetValues())
+	}
 	reply := &wire.Probed{Serial: m.GetSerial()}
 	allow, ok := c.allowed(m.GetNamespace(), classes)
 	if reply.Later = !ok; ok {
 		before := c.cache.Compared()
-		domains, more := c.cache.Survey(classes, keys, allow, maxDomains)
+		domains, more := c.cache.Survey(classes, keys, allow, pinned, maxDomains)
 		c.spend(m.GetNamespace(), before)
 		reply.More, reply.Unlabelled = more, len(domains) == 0 && !c.cache.Labelled(keys)
 		for _, d := range domains {

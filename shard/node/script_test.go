@@ -400,8 +400,12 @@ func (s *script) run(line string) []string {
 		}
 		return message(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 
-	case "probe": // SERIAL KEY ... cpu= selector= from=
-		return message(&wire.Envelope{Body: &wire.Envelope_Probe{Probe: &wire.Probe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Keys: w.plain[1:], Serial: uint64(w.toNum(w.plain[0]))}}})
+	case "probe": // SERIAL KEY ... cpu= selector= pinned=VALUE from=
+		var pinned []*wire.Domain
+		if value := w.value["pinned"]; value != "" {
+			pinned = append(pinned, &wire.Domain{Values: []string{value}})
+		}
+		return message(&wire.Envelope{Body: &wire.Envelope_Probe{Probe: &wire.Probe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Keys: w.plain[1:], Serial: uint64(w.toNum(w.plain[0])), Pinned: pinned}}})
 
 	case "rooms": // SERIAL gang candidate ... cpu= selector= from=
 		return message(&wire.Envelope{Body: &wire.Envelope_RoomProbe{RoomProbe: &wire.RoomProbe{Namespace: w.or("namespace", "ns"), Classes: wireClass(w.class()), Serial: uint64(w.toNum(w.plain[0])), GangUid: w.plain[1], Candidates: w.plain[2:]}}})
