@@ -105,6 +105,7 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 	var all []portion
 	var wait map[*pod]bool
 	if inPart {
+		c.dropOutside(g)
 		if g.awaitsWhole() {
 			return false
 		}

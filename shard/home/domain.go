@@ -475,6 +475,27 @@ func (c *Core) together(g *gang) bool {
 	return ok
 }
 
+// dropOutside forgets the holds of a started gang that are not in the domain in which it is: their nodes were relabelled. The pods are asked for again.
+func (c *Core) dropOutside(g *gang) {
+	if g.group == nil || g.group.Required == "" || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
+		return
+	}
+	holds := g.pick(isHeld)
+	if len(holds) == 0 {
+		return
+	}
+	keys := []string{g.group.Required}
+	pin, _ := c.pinned(g, keys, stands)
+	if pin == nil {
+		pin, _ = c.pinned(g, keys, isHeld)
+	}
+	for _, p := range holds {
+		if pin == nil || c.domainAt(p, keys) != domainID(pin) {
+			p.letGo()
+		}
+	}
+}
+
 // endInArea ends a round that did not find enough in its domains.
 func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 	s, failed := &g.search, map[*room]bool{}
