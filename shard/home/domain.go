@@ -255,7 +255,7 @@ func (c *Core) pinned(g *gang, keys []string, which func(*pod) bool) (values []s
 		}
 		id := strings.Join(has, "\x00")
 		counts[id]++
-		if k := counts[id]; best == "" || k > counts[best] || k == counts[best] && id < best {
+		if k := counts[id]; values == nil || k > counts[best] || k == counts[best] && id < best {
 			best, values = id, has
 		}
 	}
@@ -383,10 +383,8 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 				why = report.NoLabel(keys)
 			case parts != nil:
 				why = c.whySlices(g, keys, moreParts(parts, more, g.group.Slice.Size), most, pin)
-			case pin != nil:
-				why = report.NoDomain(keys[0], pin[0], len(missing), most)
 			default:
-				why = report.NoDomain(keys[0], "", len(missing)+more, most)
+				why = report.NoDomain(keys[0], pin, len(missing)+more, most)
 			}
 			c.waitForDomain(g, why)
 			if until := s.since.Add(c.cfg.GiveUpAfter); anew && c.now.Before(until) && s.sleep != nil && until.Before(s.sleep.latest) {
@@ -608,7 +606,8 @@ func (x *survey) need(kinds []kind) []int64 {
 }
 
 // choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are any; in part: or else the one
-// with the most room, if it has some. Those that failed are skipped. most is how many of the first kind the one with the most room takes.
+// with the most room, if it has some. Those that failed are skipped. most is how many of the pods the one with the most room takes,
+// as if those of each class came alone.
 func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
@@ -622,20 +621,20 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 			continue
 		}
 		o := rated{room: r, fits: 2}
-		some := false
+		takes := int64(0)
 		for i, n := range need {
-			some = some || r.pods[i] > 0
+			takes += min(n, r.pods[i])
 			if r.pods[i] < n {
 				o.fits, o.tight = 0, o.tight+r.pods[i] // the most, then
 			} else if o.fits > 0 {
 				o.tight += n * whole / r.pods[i]
 			}
 		}
-		most = max(most, int(r.pods[0]))
+		most = max(most, int(takes))
 		if o.fits == 2 && o.tight > whole {
 			o.fits, o.tight = 1, -o.tight
 		}
-		if !some || o.fits == 0 && !part {
+		if takes == 0 || o.fits == 0 && !part {
 			continue
 		}
 		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {

@@ -436,15 +436,15 @@ func (c *Core) whySlices(g *gang, keys []string, parts []part, put int, pin []st
 	if len(keys) > 1 {
 		s.Outer = keys[len(keys)-2]
 	}
-	if pin != nil {
-		s.Value = pin[len(pin)-1]
+	if len(pin) > 0 {
+		s.Decided, s.Value = true, pin[len(pin)-1]
 	}
 	for _, p := range parts {
 		s.Pods += len(p.pods)
 		if p.in != "" {
-			s.Lacking++
-			values := strings.Split(p.in[1:], "\x00")
-			s.In = cmp.Or(s.In, values[len(values)-1])
+			if s.Lacking++; s.Lacking == 1 {
+				s.In = valueOf(p.in)
+			}
 		} else {
 			if s.Slices++; p.lone {
 				s.Small, s.Last = s.Small+1, len(p.pods)

@@ -7,12 +7,15 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
-// NoDomain says that no topology domain has room for pods that are to be in one, or that the one in which the gang is has none for them.
-func NoDomain(key, where string, pods, most int) Reason {
+// NoDomain says that no topology domain has room for pods that are to be in one, or that the one in which the gang is has none for them: that of the
+// first of some values, nil if it is in none.
+func NoDomain(key string, in []string, pods, most int) Reason {
 	words := fmt.Sprintf("no domain of %s has room for %s: the one with the most has room for %d", key, count(pods), most)
 	switch {
-	case where != "":
-		words = fmt.Sprintf("the gang is in %s=%s, which has room for %d of %s", key, where, min(most, pods), count(pods))
+	case in != nil && most >= pods:
+		words = fmt.Sprintf("the gang is in %s=%s, which has no room for %s together", key, in[0], count(pods))
+	case in != nil:
+		words = fmt.Sprintf("the gang is in %s=%s, which has room for %d of %s", key, in[0], most, count(pods))
 	case most == 0:
 		words = fmt.Sprintf("no domain of %s has room for any of %s", key, count(pods))
 	case most >= pods:
@@ -44,7 +47,8 @@ func NoLabel(keys []string) Reason {
 type Slices struct {
 	Key          string // label of the domains of slices
 	Size         int
-	Outer, Value string // label of the domain that all slices are to be in, "" for none, and its value if it is decided
+	Outer, Value string // label of the domain that all slices are to be in, "" for none, and its value
+	Decided      bool   // and whether the gang is in it already
 	Slices       int    // that are to be placed,
 	Small, Last  int    // how many of them are smaller, and the pods of one of these
 	Put          int    // how many of these and of Lacking would have room at once
@@ -62,7 +66,9 @@ func NoSlices(s Slices) Reason {
 		if s.Put > 0 {
 			words = fmt.Sprintf("slices of the gang lack %s, and there is room for %d of them in the domains of %s in which these are", count(s.Lacking), s.Put, s.Key)
 		}
-	case s.Outer != "" && s.Value != "":
+	case s.Put >= s.Slices+s.Lacking: // node shards refused some
+		words = fmt.Sprintf("there is no room together for %s", s.parts())
+	case s.Decided:
 		words = fmt.Sprintf("the gang is in %s=%s, which has room for %d of %s", s.Outer, s.Value, s.Put, s.parts())
 	case s.Outer != "":
 		words = fmt.Sprintf("no domain of %s has room for %s: the one with the most has room for %d", s.Outer, s.parts(), s.Put)
