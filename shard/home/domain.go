@@ -284,117 +284,141 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	if !slices.ContainsFunc(s.levels, func(t tried) bool { return t.areas > 0 }) {
 		s.room, s.nodes = c.room, c.nodes
 	}
-	kinds := kindsOf(missing)
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
 	for i, level := range levels {
-		pin, same := []string(nil), true
-		if len(level.keys) > 0 {
-			pin, same = c.pinned(g, level.keys, stands)
-		}
-		if !same && !level.required {
+		pin, firm, ok := c.pinAt(g, level, holds)
+		if !ok {
 			continue
 		}
-		firm := pin != nil
-		if pin == nil && holds && len(level.keys) > 0 {
-			if pin, same = c.pinned(g, level.keys, isHeld); !same {
-				pin = nil
-			}
-			if pin == nil && !level.required { // it would not be in one domain with what it holds
-				continue
-			}
-		}
-		keys := level.keys
+		keys, t := level.keys, &s.levels[i]
+		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
 		if g.group.Slice.Key != "" {
 			keys = append(slices.Clone(keys), g.group.Slice.Key)
+			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
 		}
-		var parts []part
-		if g.group.Slice.Key != "" {
-			parts = c.partsOf(g, keys, missing)
+		anew := w.part && !some && !holds && len(level.keys) > 0
+		until := s.since.Add(c.cfg.GiveUpAfter)
+		if anew {
+			w.part, w.more = !c.now.Before(until), g.awaited(missing)
 		}
-		inPart, t := level.required && (g.started || some), &s.levels[i]
-		pins, asked := pinsOf(pin, parts), [][]string(nil)
-		if t.cut {
-			asked = pins
-		}
-		sv := c.survey(g, keys, kinds, asked, false)
-		if sv != nil && sv.more && !t.cut && len(pins) > 0 {
-			t.cut, asked = true, pins
-			sv = c.survey(g, keys, kinds, asked, false)
-		}
+		sv := c.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
 			return false
 		}
-		t.cut = sv.more
-		if sv.later && !level.required {
-			continue
-		}
-		if sv.later {
+		if sv.later && level.required {
 			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
 		}
-		anew := inPart && !some && !holds && len(level.keys) > 0
-		more := 0
-		if anew {
-			inPart, more = !c.now.Before(s.since.Add(c.cfg.GiveUpAfter)), g.awaited(missing)
+		if sv.later {
+			continue
 		}
-		in := func(kinds []kind, parts []part, pin []string) (*area, int) {
-			if parts != nil {
-				return sv.slice(parts, g.group.Slice.Size, pin, inPart, t)
-			}
-			return sv.choose(sv.need(kinds), pin, inPart, t)
-		}
-		choose := func() (*area, int) {
-			if more == 0 {
-				return in(kinds, parts, pin)
-			}
-			a, most := in(moreKinds(kinds, more), moreParts(parts, more, g.group.Slice.Size), nil)
-			if a != nil {
-				a, _ = in(kinds, parts, a.values)
-			}
-			return a, most
-		}
-		a, most := choose()
+		a, most := sv.find(w, pin, t)
 		if a == nil && t.retry(s.count) {
-			a, most = choose()
+			a, most = sv.find(w, pin, t)
 		}
 		if a != nil && t.areas < areasTried {
 			t.areas++
-			a.level, a.whole, a.keeps, s.area = i, anew && !inPart, holds && !level.required, a
+			a.level, a.whole, a.keeps, s.area = i, anew && !w.part, holds && !level.required, a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
-			c.survey(g, keys, kinds, asked, true)
+			delete(c.surveys.of, sv.id)
+			c.surveyAround(g, keys, w, pin, t)
 			return false
 		}
-		if !firm && holds && !inPart && level.required { // what it holds is not enough there, nor can be
+		if !level.required {
+			continue
+		}
+		if !firm && holds && !w.part { // what it holds is not enough there, nor can be
 			c.releaseHeld(g)
 			delete(c.surveys.of, sv.id) // it counts what was held as used
 			c.mark(g)
 			return false
 		}
-		if level.required {
-			if !firm {
-				pin = nil
-			}
-			why := report.Reason{}
-			switch {
-			case len(sv.open) > 0: // nobody knows whether there is room: no reason to buy nodes
-			case !sv.labelled:
-				why = report.NoLabel(keys)
-			case parts != nil:
-				why = c.whySlices(g, keys, moreParts(parts, more, g.group.Slice.Size), most, pin)
-			default:
-				why = report.NoDomain(keys[0], pin, len(missing)+more, most)
-			}
-			c.waitForDomain(g, why)
-			if until := s.since.Add(c.cfg.GiveUpAfter); anew && c.now.Before(until) && s.sleep != nil && until.Before(s.sleep.latest) {
-				s.sleep.latest = until
-				c.wakeAt(g, until)
-			}
-			return false
+		if !firm {
+			pin = nil
 		}
+		c.waitForDomain(g, c.whyNoDomain(g, sv, w, pin, most))
+		if anew && s.sleep != nil && c.now.Before(until) && until.Before(s.sleep.latest) { // then some of it is placed
+			s.sleep.latest = until
+			c.wakeAt(g, until)
+		}
+		return false
 	}
 	return true
+}
+
+// pinAt returns the domain of a level in which pods of a gang are, nil if there is none, firm if they stay there. It is not ok if others cannot be in
+// one domain with them, which is only preferred.
+func (c *Core) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm, ok bool) {
+	if len(level.keys) == 0 {
+		return nil, false, true
+	}
+	pin, same := c.pinned(g, level.keys, stands)
+	if !same && !level.required {
+		return nil, false, false
+	}
+	if pin != nil || !holds {
+		return pin, pin != nil, true
+	}
+	if pin, same = c.pinned(g, level.keys, isHeld); !same {
+		pin = nil
+	}
+	return pin, false, pin != nil || level.required
+}
+
+// whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.
+func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int) report.Reason {
+	w = w.whole()
+	switch {
+	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
+		return report.Reason{}
+	case !x.labelled:
+		return report.NoLabel(x.keys)
+	case w.parts != nil:
+		return c.whySlices(g, x.keys, w.parts, most, pin)
+	}
+	pods := 0
+	for _, k := range w.kinds {
+		pods += len(k.pods)
+	}
+	return report.NoDomain(x.keys[0], pin, pods, most)
+}
+
+// wanted is what is to be placed in one domain.
+type wanted struct {
+	kinds []kind
+	parts []part // of a gang with slices
+	size  int    // of these
+	more  int    // pods of the minimum that are not there yet: like the last ones
+	part  bool   // a domain for some of it will do
+}
+
+// whole is all of it, with pods that are not there yet.
+func (w wanted) whole() wanted {
+	if w.more > 0 {
+		w.kinds = slices.Clone(w.kinds)
+		last := &w.kinds[len(w.kinds)-1]
+		last.pods = append(slices.Clone(last.pods), slices.Repeat(last.pods[:1], w.more)...)
+		w.parts = moreParts(w.parts, w.more, w.size)
+		w.more = 0
+	}
+	return w
+}
+
+// find returns the domain, or the domains, for what is wanted: for what is there, where all of it goes. most is of all of it.
+func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
+	switch {
+	case w.more > 0:
+		if a, most = x.find(w.whole(), pin, but); a != nil {
+			w.more = 0
+			a, _ = x.find(w, a.values, but)
+		}
+		return a, most
+	case w.parts != nil:
+		return x.slice(w.parts, w.size, pin, w.part, but)
+	}
+	return x.choose(x.need(w.kinds), pin, w.part, but)
 }
 
 // awaited returns how many pods of the minimum of a gang are not there, beside some that are missing. Finished ones do not come back.
@@ -406,14 +430,6 @@ func (g *gang) awaited(missing []*pod) int {
 		}
 	}
 	return max(0, g.minCount()-finished-len(missing))
-}
-
-// moreKinds adds so many pods like the last one.
-func moreKinds(kinds []kind, n int) []kind {
-	kinds = slices.Clone(kinds)
-	last := &kinds[len(kinds)-1]
-	last.pods = append(slices.Clone(last.pods), slices.Repeat(last.pods[:1], n)...)
-	return kinds
 }
 
 // waitForDomain puts a gang to sleep that finds no domain.
@@ -662,9 +678,23 @@ func pinsOf(pin []string, parts []part) (pins [][]string) {
 	return pins
 }
 
+// surveyAround is survey for a gang that is in a domain already, or whose slices are: where node shards have left out domains, they are asked to name
+// those.
+func (c *Core) surveyAround(g *gang, keys []string, w wanted, pin []string, t *tried) *survey {
+	pins := pinsOf(pin, w.parts)
+	if !t.cut {
+		if x := c.survey(g, keys, w.kinds, nil); x == nil || !x.more || len(pins) == 0 {
+			return x
+		}
+	}
+	x := c.survey(g, keys, w.kinds, pins)
+	t.cut = x == nil || x.more
+	return x
+}
+
 // survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. Domains inside of pinned ones are named even if
-// there are too many. With anew it asks again.
-func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string, anew bool) *survey {
+// there are too many.
+func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *survey {
 	kinds = kinds[:min(len(kinds), maxSurveyed)]
 	id := g.name.Namespace + "\x00" + strings.Join(keys, "\x00")
 	for _, k := range kinds {
@@ -675,7 +705,7 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string, a
 	}
 	x := c.surveys.of[id]
 	abandoned := x != nil && x.answered.IsZero() && !x.gangs[g.id] && !c.now.Before(x.asked.Add(c.cfg.SkipAfter))
-	if x == nil || abandoned || !x.answered.IsZero() && (anew || !c.now.Before(x.answered.Add(surveyKept))) {
+	if x == nil || abandoned || !x.answered.IsZero() && !c.now.Before(x.answered.Add(surveyKept)) {
 		x = c.beginSurvey(g, id, keys, kinds, pinned)
 	}
 	if x.answered.IsZero() {
