@@ -53,6 +53,7 @@ type survey struct {
 	sent     time.Time
 	answered time.Time // when all had answered, or time was up
 	open     map[api.Incarnation]bool
+	told     bool // one has answered
 	labelled bool // one has nodes with all of the labels
 	later    bool // one has not counted
 	more     bool // one has left out domains with little room
@@ -74,8 +75,9 @@ func (r *room) id() string { return strings.Join(r.values, "\x00") }
 
 // surveys are the questions that are open, and those whose answers may be used.
 type surveys struct {
-	of     map[string]*survey
-	open   map[uint64]*survey // by serial
+	of     map[string]*survey       // by what is asked
+	open   map[uint64]*survey       // by serial
+	silent map[api.Incarnation]bool // did not answer the last question in time
 	serial uint64
 }
 
@@ -714,7 +716,7 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *
 				delete(x.open, shard)
 			}
 		}
-		if until := x.asked.Add(c.cfg.SkipAfter); len(x.open) == 0 || !c.now.Before(until) {
+		if until := x.asked.Add(c.cfg.SkipAfter); c.toldAll(x) || !c.now.Before(until) {
 			c.endSurvey(x)
 		} else {
 			if again := x.sent.Add(c.cfg.AskAgain); !c.now.Before(again) {
@@ -732,7 +734,7 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *
 func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinned [][]string) *survey {
 	all := &c.surveys
 	if all.of == nil {
-		all.of, all.open = map[string]*survey{}, map[uint64]*survey{}
+		all.of, all.open, all.silent = map[string]*survey{}, map[uint64]*survey{}, map[api.Incarnation]bool{}
 	}
 	c.dropSurveys()
 	all.serial++
@@ -770,6 +772,7 @@ func (c *Core) dropSurveys() {
 			c.endSurvey(x)
 		}
 	}
+	maps.DeleteFunc(all.silent, func(shard api.Incarnation, _ bool) bool { return !c.isMember(shard) })
 }
 
 // sendProbe asks those that have not answered.
@@ -782,12 +785,25 @@ func (c *Core) sendProbe(x *survey) {
 	}
 }
 
+// toldAll reports whether a survey is over: all have answered, but for those that did not answer the last question in time either. Else each level of
+// domains would cost a gang Config.SkipAfter.
+func (c *Core) toldAll(x *survey) bool {
+	for shard := range x.open {
+		if !x.told || !c.surveys.silent[shard] {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
+	delete(c.surveys.silent, from)
 	x := c.surveys.open[m.GetSerial()]
 	if x == nil || !x.open[from] {
 		return
 	}
 	delete(x.open, from)
+	x.told = true
 	x.later, x.more, x.labelled = x.later || m.GetLater(), x.more || m.GetMore(), x.labelled || !m.GetUnlabelled()
 	for _, d := range m.GetDomains() {
 		if len(d.GetValues()) != len(x.keys) || len(d.GetPods()) != len(x.classes) {
@@ -808,7 +824,7 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 		r.at[from] = at
 		r.spare = api.AddSat(r.spare, d.GetSpare())
 	}
-	if len(x.open) == 0 {
+	if c.toldAll(x) {
 		c.endSurvey(x)
 	}
 }
@@ -817,6 +833,9 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 func (c *Core) endSurvey(x *survey) {
 	x.answered = c.now
 	delete(c.surveys.open, x.body.GetSerial())
+	for shard := range x.open {
+		c.surveys.silent[shard] = true
+	}
 	for _, id := range api.SortedKeys(x.gangs) {
 		if g := c.gangs[id]; g != nil {
 			c.mark(g)
