@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
@@ -27,6 +28,8 @@ import (
 type claimed struct {
 	onePod bool
 	volume string // that it is bound to, "" for none
+	uid    types.UID
+	since  time.Time // it was first seen
 }
 
 // stored is what is known of a PersistentVolume.
@@ -61,12 +64,13 @@ func (a *Auditor) storageEvent(e Event) {
 	s := &a.volumes
 	switch e := e.(type) {
 	case ClaimsReplaced:
-		clear(s.claims)
+		old := s.claims
+		s.claims = map[string]claimed{}
 		for _, c := range e.Claims {
-			a.claimSeen(c)
+			a.claimSeen(c, old)
 		}
 	case ClaimSeen:
-		a.claimSeen(e.Claim)
+		a.claimSeen(e.Claim, s.claims)
 	case ClaimGone:
 		delete(s.claims, e.Claim.Namespace+"/"+e.Claim.Name)
 	case VolumesReplaced:
@@ -94,8 +98,11 @@ func (a *Auditor) storageEvent(e Event) {
 	}
 }
 
-func (a *Auditor) claimSeen(c *v1.PersistentVolumeClaim) {
-	now := claimed{onePod: slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod)}
+func (a *Auditor) claimSeen(c *v1.PersistentVolumeClaim, before map[string]claimed) {
+	now := claimed{onePod: slices.Contains(c.Spec.AccessModes, v1.ReadWriteOncePod), uid: c.UID, since: a.now}
+	if was, known := before[c.Namespace+"/"+c.Name]; known && was.uid == c.UID {
+		now.since = was.since
+	}
 	if _, complete := c.Annotations["pv.kubernetes.io/bind-completed"]; complete {
 		now.volume = c.Spec.VolumeName
 	}
@@ -237,7 +244,11 @@ func (a *Auditor) judgeVolumes(p *pod) {
 			}
 		}
 		for _, claim := range slices.Concat(us.named, us.made) {
-			name := a.volumes.claims[claim].volume
+			of := a.volumes.claims[claim]
+			name := of.volume
+			if of.since.After(seen) {
+				continue // it was made anew since: the pod had another one
+			}
 			if v := a.volumes.volumes[name]; name != "" && !a.usable(&v, us.node, before) {
 				violate(Placement, "pod "+p.uid, "%s was bound to node %s, where volume %s of its claim %s cannot be used", us.name, us.node, name, claim)
 			}

@@ -117,6 +117,13 @@ func TestVolumes(t *testing.T) {
 			w.place(2, "q", "n2", uses("c"))
 		}},
 		{"where its volume is", "", "", func(w *world) { w.claim("c", "z1"); w.place(1, "p", "n1", uses("c")) }},
+		{"its claim was made anew afterwards", "", "", func(w *world) {
+			w.claim("c", "z1")
+			w.place(1, "p", "n1", uses("c"))
+			w.a.Observe(w.now, audit.ClaimGone{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}})
+			w.now = w.now.Add(time.Millisecond)
+			w.claim("c", "z2")
+		}},
 		{"where its volume is not", audit.Placement, "ns/p was bound to node n2, where volume v-c of its claim ns/c cannot be used", func(w *world) { w.claim("c", "z1"); w.place(1, "p", "n2", uses("c")) }},
 		{"where it was a moment ago", "", "", func(w *world) {
 			w.claim("c", "z2")

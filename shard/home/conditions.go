@@ -19,7 +19,7 @@ import (
 
 const (
 	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew
-	retellsAtOnce = 10          // such writes a second
+	retellsAtOnce = 5           // such writes a second
 )
 
 // explainees are a gang and its pods that are to be told something: picked when its turn comes, and told as the budget allows.
@@ -169,12 +169,17 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 	p.writing = false
 	switch e.Outcome {
 	case event.StatusOK:
-		if p.told == w.reason { // however often the words change
+		again := p.told == w.reason
+		if again { // however often the words change
 			p.explainAgain = c.now.Add(c.cfg.ConditionAfter)
 		}
 		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gistOf(w.message), c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
-		c.tellPod(p, w.message)
+		if again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace { // the rest of what is allowed is for what is told first
+			c.EventsDropped++
+		} else {
+			c.tellPod(p, w.message)
+		}
 	default:
 		p.explainAgain = c.now.Add(5 * c.cfg.AskAgain)
 	}

@@ -423,6 +423,9 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	return x.choose(x.need(w.kinds), pin, w.part, but)
 }
 
+// mostAwaited bounds for how many pods that are not there room is looked for: a minimum may be any number.
+const mostAwaited = 10_000
+
 // awaited returns how many pods of the minimum of a gang are not there, beside some that are missing. Finished ones do not come back.
 func (g *gang) awaited(missing []*pod) int {
 	finished := 0
@@ -431,7 +434,7 @@ func (g *gang) awaited(missing []*pod) int {
 			finished++
 		}
 	}
-	return max(0, g.minCount()-finished-len(missing))
+	return min(max(0, g.minCount()-finished-len(missing)), mostAwaited)
 }
 
 // waitForDomain puts a gang to sleep that finds no domain.
@@ -642,6 +645,9 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 		takes := int64(0)
 		for i, n := range need {
 			takes += min(n, r.pods[i])
+			if n == 0 {
+				continue
+			}
 			if r.pods[i] < n {
 				o.fits, o.tight = 0, o.tight+r.pods[i] // the most, then
 			} else if o.fits > 0 {

@@ -279,25 +279,31 @@ func TestClaimOnManyNodes(t *testing.T) {
 		}
 		bind("few", "")
 		s.seen(claiming("p", "few", 0)) // has the nodes counted
-		pass(time.Minute)
-		if said["n0"] != "[{d 5 1 false}]" || said["n1"] != "[{d 5 0 false}]" {
-			t.Fatalf("%v", said)
+		look := func() (counted int, n0, n1 string, dirty int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			defer clear(said)
+			return len(said), said["n0"], said["n1"], len(s.dirty)
 		}
-		clear(said)
+		pass(time.Minute)
+		if _, n0, n1, _ := look(); n0 != "[{d 5 1 false}]" || n1 != "[{d 5 0 false}]" {
+			t.Fatalf("%q, %q", n0, n1)
+		}
 		bind("many", "")
-		if len(said) != 0 || len(s.dirty) != nodes {
-			t.Errorf("it is bound, and %d nodes are counted at once, %d later", len(said), len(s.dirty))
+		if counted, _, _, dirty := look(); counted != 0 || dirty != nodes {
+			t.Errorf("it is bound, and %d nodes are counted at once, %d later", counted, dirty)
 		}
 		pass(time.Minute)
-		if len(said) != nodes || said["n0"] != "[{d 5 2 false}]" || said["n1"] != "[{d 5 1 false}]" {
-			t.Errorf("a minute later %d nodes are counted: %q, %q", len(said), said["n0"], said["n1"])
+		if counted, n0, n1, _ := look(); counted != nodes || n0 != "[{d 5 2 false}]" || n1 != "[{d 5 1 false}]" {
+			t.Errorf("a minute later %d nodes are counted: %q, %q", counted, n0, n1)
 		}
 		edits := 0
 		edit := func(claim string) float64 {
 			return testing.AllocsPerRun(20, func() { edits++; bind(claim, fmt.Sprint(edits)) })
 		}
-		if one, all := edit("few"), edit("many"); all > one+2 || len(s.dirty) != 0 {
-			t.Errorf("an edit that matters nothing allocates %v times for a claim on one node, and %v times for one on %d; %d are counted later", one, all, nodes, len(s.dirty))
+		one, all := edit("few"), edit("many")
+		if _, _, _, dirty := look(); all > one+2 || dirty != 0 {
+			t.Errorf("an edit that matters nothing allocates %v times for a claim on one node, and %v times for one on %d; %d are counted later", one, all, nodes, dirty)
 		}
 	})
 }

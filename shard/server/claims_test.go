@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -238,12 +239,15 @@ func TestPodsAreShownOneByOne(t *testing.T) {
 func TestTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClaims(api.Rules{}, func(*api.Pod) {}, nil)
+		var mu sync.Mutex
 		done := map[task][]time.Duration{}
 		began := time.Now()
 		ask := func(of string, took time.Duration) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.later(task{showSupplied, of}, time.Second, func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
 				done[task{showSupplied, of}] = append(done[task{showSupplied, of}], time.Since(began))
 				return took
 			})

@@ -546,9 +546,12 @@ func TestPartsTakeTurns(t *testing.T) {
 		w.c.seen(claiming("p", "d", 0))
 		w.c.seen(in)
 		pass(30 * time.Second)
+		w.c.mu.Lock() // pods are shown under it
 		clear(shown)
 		clear(offers)
+		w.c.mu.Unlock()
 		pass(20 * time.Minute)
+		w.c.mu.Lock()
 		if n := len(offers["p"]); n < 3 || shown["p"] != 20 {
 			t.Errorf("in 20 minutes a pod was offered %d parts, shown %d times", n, shown["p"])
 		}
@@ -557,16 +560,24 @@ func TestPartsTakeTurns(t *testing.T) {
 				t.Errorf("of 50 nodes in its pool a pod is offered %d, in %d parts", n, len(offers["in"]))
 			}
 		}
+		w.c.mu.Unlock()
 		w.c.node(&api.Node{Name: "node-0000.example.com", Labels: map[string]string{api.LabelHostname: "node-0000.example.com", "pool": "7"}})
 		pass(2 * time.Minute)
+		w.c.mu.Lock()
 		if n := len(offers["in"]); n != 2 {
 			t.Errorf("a node joined the pool, and it was offered %d parts", n)
 		}
+		w.c.mu.Unlock()
 		w.c.gone(claiming("p", "d", 0))
 		in = with(in, func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 		w.c.seen(in)
+		w.c.mu.Lock()
 		clear(shown)
-		if pass(20 * time.Minute); len(shown)+len(w.c.inPart)+len(w.c.tasks) != 0 {
+		w.c.mu.Unlock()
+		pass(20 * time.Minute)
+		w.c.mu.Lock()
+		defer w.c.mu.Unlock()
+		if len(shown)+len(w.c.inPart)+len(w.c.tasks) != 0 {
 			t.Errorf("%v are shown of which none waits", shown)
 		}
 	})
