@@ -110,22 +110,23 @@ func (a *Auditor) judgeApart(p *pod) {
 
 func (a *Auditor) judgePair(p, other *pod) {
 	us, them := p.repulsion, other.repulsion // as they are now: when they are judged both may be gone
-	var topologies []string
-	var spaces time.Time // when a namespace that a term selects got its labels
+	type meeting struct {
+		term v1.PodAffinityTerm
+		own  *repulsion // of the pod that carries it
+		of   *repulsion
+	}
+	var meetings []meeting
 	for _, pair := range [][2]*repulsion{{us, them}, {them, us}} {
 		for _, t := range pair[0].terms {
 			if !wider(t) && us.node != them.node {
 				continue
 			}
-			if repels, since := a.repels(pair[0], t, pair[1]); repels {
-				topologies = append(topologies, t.TopologyKey)
-				if since.After(spaces) {
-					spaces = since
-				}
+			if a.repels(pair[0], t, pair[1]) {
+				meetings = append(meetings, meeting{t, pair[0], pair[1]})
 			}
 		}
 	}
-	if len(topologies) == 0 {
+	if len(meetings) == 0 {
 		return
 	}
 	version, seen := p.version, a.now
@@ -140,10 +141,14 @@ func (a *Auditor) judgePair(p, other *pod) {
 		if !other.boundByUs(them.node) && known.Before(them.since) {
 			known = them.since
 		}
-		if decided.IsZero() || !p.boundByUs(us.node) || known.After(before) || spaces.After(before) {
+		if decided.IsZero() || !p.boundByUs(us.node) || known.After(before) {
 			return
 		}
-		for _, topology := range topologies {
+		for _, m := range meetings {
+			if about, since := a.about(&m.term, m.own.namespace, m.of.namespace); !about || since.After(before) {
+				continue
+			}
+			topology := m.term.TopologyKey
 			if value := a.domain(us.node, topology, before); value == "" || value != a.domain(them.node, topology, before) {
 				continue
 			}
@@ -158,18 +163,17 @@ func (a *Auditor) judgePair(p, other *pod) {
 // boundByUs reports whether we bound a pod to a node, as far as intents tell.
 func (p *pod) boundByUs(node string) bool { return p.ours && !p.foreign && p.announced[node] }
 
-// repels reports whether a term of a pod matches another one, wherever they are, and since when the labels of that one's namespace have
-// been such. The label that our Bindings set is on the one and not on the other until both are bound: a term that only matches with it, or
-// without it, is not judged.
-func (a *Auditor) repels(r *repulsion, t v1.PodAffinityTerm, other *repulsion) (yes bool, since time.Time) {
-	about, since := a.about(&t, r.namespace, other.namespace)
+// repels reports whether a term of a pod matches another one, wherever they are. The label that our Bindings set is on the one and not
+// on the other until both are bound: a term that only matches with it, or without it, is not judged.
+func (a *Auditor) repels(r *repulsion, t v1.PodAffinityTerm, other *repulsion) bool {
+	about, _ := a.about(&t, r.namespace, other.namespace)
 	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil || !about || !selector.Matches(k8slabels.Set(other.labels)) {
-		return false, since
+		return false
 	}
 	before := maps.Clone(other.labels)
 	delete(before, api.LabelGang)
-	return selector.Matches(k8slabels.Set(before)), since
+	return selector.Matches(k8slabels.Set(before))
 }
 
 // domain returns the value of a node's label, "" if it has none, or if at some moment since the time given it was another one or the node

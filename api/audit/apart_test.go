@@ -104,6 +104,13 @@ func TestAntiAffinity(t *testing.T) {
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
 			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
+		{"a namespace that had other labels before, as is seen later", "", func(w *world) {
+			w.namespace("other", "x")
+			w.pass(time.Minute)
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
+			w.place(2, "q", "n1", app("a"), elsewhere)
+			w.namespace("other", "y")
+		}},
 		{"a namespace that got such labels just now", "", func(w *world) {
 			w.namespace("other", "y")
 			w.pass(time.Minute)

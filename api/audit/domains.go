@@ -399,10 +399,7 @@ func (a *Auditor) farther(us *repulsion) map[string]*pod {
 			continue
 		}
 		for uid, p := range a.cluster.pods {
-			if p.repulsion == nil || p.repulsion == us {
-				continue
-			}
-			if repels, _ := a.repels(us, t, p.repulsion); repels {
+			if p.repulsion != nil && p.repulsion != us && a.repels(us, t, p.repulsion) {
 				out[uid] = p
 			}
 		}

@@ -159,6 +159,8 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		parts := choice.Where
 		if len(parts) > 1 {
 			parts, reach.Part = c.Parts(p, choice), true
+		}
+		if len(parts) > 1 {
 			reach.Note = cmp.Or(reach.Note, "its volumes can be had on more nodes than are looked at together: it is offered other ones each minute")
 		}
 		where := parts[seedOf(p, group, c.Turn())%uint64(len(parts))]

@@ -263,7 +263,7 @@ func (c *Core) fill(g *gang) {
 		g.tally = c.count(g)
 	}
 	if c.seek(g) {
-		g.search.since, g.search.backoff = time.Time{}, 0
+		g.search.since, g.search.backoff, g.search.levels = time.Time{}, 0, nil
 		if g.tally.candidates == g.tally.charged && g.started && (g.volumesFailed == 0 || g.tally.candidates == 0) {
 			g.blocked = report.Reason{}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -19,7 +18,8 @@ import (
 
 const (
 	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew
-	retellsAtOnce = 5           // such writes a second
+	retellPause   = 2 * time.Second
+	retellsAtOnce = 5 // such writes a second
 )
 
 // explainees are a gang and its pods that are to be told something: picked when its turn comes, and told as the budget allows.
@@ -60,7 +60,7 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
 	}
-	if r.Is(v1alpha1.ReasonUnschedulable) { // while pods like it are placed, its turn comes, and no new node would help
+	if r.NoRoom() { // while pods like it are placed, its turn comes, and no new node would help
 		at = latest(at, c.kinMoved(g, p))
 	}
 	if !r.AtOnce() {
@@ -134,7 +134,7 @@ func (c *Core) writeConditions() {
 			p := e.pods[0]
 			r := g.podReason(p)
 			if again := p.retells(r); again && !c.retells.Take(c.now) {
-				p.retellAt = c.now.Add(retellAfter)
+				p.retellAt = c.now.Add(retellPause)
 				e.pods = e.pods[1:]
 				continue
 			}

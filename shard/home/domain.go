@@ -298,10 +298,10 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			keys = append(slices.Clone(keys), g.group.Slice.Key)
 			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
 		}
-		anew := w.part && !some && !holds && len(level.keys) > 0
+		anew := g.started && !some && !holds && g.group.Required != "" && len(level.keys) > 0
 		until := s.since.Add(c.cfg.GiveUpAfter)
 		if anew {
-			w.part, w.more = !c.now.Before(until), g.awaited(missing)
+			w.part, w.more = level.required && !c.now.Before(until), g.awaited(missing)
 		}
 		sv := c.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
@@ -320,7 +320,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		if a != nil && t.areas < areasTried {
 			t.areas++
-			a.level, a.whole, a.keeps, s.area = i, anew && !w.part, holds && !level.required, a
+			a.level, a.whole, a.keeps, s.area = i, anew && c.now.Before(until), holds && !level.required && (w.parts == nil || !g.started), a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known

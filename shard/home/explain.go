@@ -47,7 +47,8 @@ type explained struct {
 	open   map[api.Incarnation]bool // have not answered; nil when no question is open
 	sum    api.NodeReasons          // of those that have
 	later  bool                     // one has not counted
-	behind bool                     // that was so when the last question ended
+	behind bool                     // no one had when the last question ended,
+	asker  string                   // which a gang of this namespace had asked
 	gangs  map[string]bool          // that wait for the answer
 }
 
@@ -66,6 +67,7 @@ type shortage struct {
 	class       *api.Class // with what it was asked for
 	missing, of int
 	never       bool // not even an empty node would take it
+	early       bool // it did not ask for quota, for no topology domain takes it
 
 	denied *wire.Denied // of a gang that is not admitted because the nodes lack room, nil else
 }
@@ -108,10 +110,12 @@ func (c *Core) whyShort(g *gang) report.Reason {
 	is := s.reason(words)
 	switch {
 	case !is.NoRoom():
-	case x != nil && x.behind:
+	case x != nil && x.behind && x.asker == g.name.Namespace:
 		return report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace))
 	case c.unsupported(g, s.pod):
-		return is.Unmet("the pods that spec.affinity.podAffinity requires are in no domain")
+		return is.Unmet("; a new node would not help: the pods that spec.affinity.podAffinity requires are in no domain")
+	case s.early: // nobody knows whether there is quota: no reason to buy nodes
+		return is.Unmet("; it asks for quota when a topology domain takes it")
 	}
 	return is
 }
@@ -177,7 +181,7 @@ func (c *Core) askWhy(g *gang, s *shortage, x *explained) *explained {
 		e.classes[class.Key] = x
 	}
 	e.serial++
-	x.tied = s.pod.Tied != api.Untied
+	x.tied, x.asker = s.pod.Tied != api.Untied, g.name.Namespace
 	x.asked, x.serial, x.later = c.now, e.serial, false
 	x.sum, x.open, x.gangs = api.NodeReasons{}, map[api.Incarnation]bool{}, map[string]bool{g.id: true}
 	e.open[x.serial] = x
@@ -212,7 +216,7 @@ func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
 
 // endExplained ends a question: all have answered, or it took too long.
 func (c *Core) endExplained(x *explained) {
-	switch x.behind = x.later; {
+	switch x.behind = x.later && x.sum.Nodes == 0; {
 	case x.later:
 		x.words = report.Uncompared("", false).Message
 	case x.sum.Nodes > 0 || len(x.open) == 0:

@@ -234,7 +234,7 @@ func (c *Core) comesEarly(g *gang) bool {
 	c.ask([]*pod{p})
 	of := g.kinOf(p)
 	if !c.mayEnter(p, of, 0) {
-		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1})
+		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1, early: true})
 		c.sleep(g, false)
 		return true
 	}

@@ -555,9 +555,9 @@ func (w *world) makeImplied(name, group, queue string, cpu int64, owned bool, le
 	w.podLog[len(w.podLog)-1] = event.PodSeen{Pod: p.seen()}
 }
 
-// forgetPlacing has an implied group begin anew, but for its pods that have finished.
+// forgetPlacing has a group begin anew, but for its pods that have finished: they may be its minimum.
 func (w *world) forgetPlacing(g *worldGroup) {
-	g.ever, g.completed, g.begun, g.from = g.ended, false, false, len(w.podLog)
+	g.ever, g.completed, g.begun, g.from = g.ended, g.ended > 0 && g.ended >= g.least, false, len(w.podLog)
 	for row := range w.rows {
 		if strings.HasPrefix(row, g.uid+"/") {
 			delete(w.rows, row)

@@ -341,6 +341,7 @@ func addUsers(pods map[types.UID]bool, users map[types.UID]*waitingPod) map[type
 // showLate shows the pods of subjects in a namespace that had to wait.
 func (c *claims) showLate(namespace string) time.Duration {
 	c.mu.Lock()
+	began := time.Now()
 	var pods map[types.UID]bool
 	for s, was := range c.late {
 		if s.namespace == namespace {
@@ -348,8 +349,9 @@ func (c *claims) showLate(namespace string) time.Duration {
 			delete(c.late, s)
 		}
 	}
+	looked := time.Since(began)
 	c.mu.Unlock()
-	return c.showPods(pods)
+	return looked + c.showPods(pods)
 }
 
 // showPods shows pods again that still wait, by what is known when it is their turn. The lock is held for one pod at a time, so that nothing

@@ -43,7 +43,11 @@ type parts struct {
 type part struct {
 	where    []*corev1.NodeSelector
 	labelled uint64 // as in supply
+	turn     uint64 // in which it was made
 }
+
+// maxOwn is how many bytes of constraints of its own a pod may have for parts to be made for it: each node is compared with them.
+const maxOwn = 4 << 10
 
 // choices are those that were made for claims of a StorageClass.
 type choices struct {
@@ -130,12 +134,12 @@ func (c *claims) Choose(claims []*volume.Claim) *volume.Choice {
 // for a tenth of the time at most. Other pods are offered parts of everything, until they have another turn.
 func (c *claims) Parts(p *corev1.Pod, choice *volume.Choice) []*corev1.NodeSelector {
 	own := ownConstraints(p)
-	if own == "" {
+	if own == "" || len(own) > maxOwn {
 		return choice.Where
 	}
 	made, known := c.parts.made[choice][own]
 	began := time.Now()
-	if known && (made.labelled == c.labelled || began.Before(c.parts.next)) {
+	if known && (made.labelled == c.labelled || made.turn == c.turn && began.Before(c.parts.next)) {
 		return made.where
 	}
 	if began.Before(c.parts.next) {
@@ -146,7 +150,7 @@ func (c *claims) Parts(p *corev1.Pod, choice *volume.Choice) []*corev1.NodeSelec
 		c.parts.bytes = 0
 	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(p)
-	made = part{labelled: c.labelled, where: choice.Within(func(yield func(map[string]string) bool) {
+	made = part{labelled: c.labelled, turn: c.turn, where: choice.Within(func(yield func(map[string]string) bool) {
 		for name, labels := range c.labels {
 			if ok, err := affinity.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); ok && err == nil && !yield(labels) {
 				return
@@ -257,10 +261,17 @@ func (c *claims) allSupplyChanged() {
 	clear(c.choices)
 	clear(c.parts.made)
 	c.parts.bytes = 0
+	classes := map[string]bool{}
 	for s := range c.users {
-		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.UID != "" {
-			c.supplyChanged(claim.Class)
+		if s.kind != aClaim {
+			continue
 		}
+		if claim := c.claim[s.claim()]; claim.UID != "" && c.class[claim.Class] != nil { // anybody may name one that does not exist
+			classes[claim.Class] = true
+		}
+	}
+	for class := range classes {
+		c.supplyChanged(class)
 	}
 }
 
@@ -270,14 +281,19 @@ const supplyPause = time.Second / 2
 // showSupplied shows the pods again whose claims may have other volumes of a class now.
 func (c *claims) showSupplied(class string) time.Duration {
 	c.mu.Lock()
+	began := time.Now()
 	var pods map[types.UID]bool
 	for s, users := range c.users {
-		if claim := c.claim[s.claim()]; s.kind == aClaim && claim.UID != "" && claim.Class == class {
+		if s.kind != aClaim {
+			continue
+		}
+		if claim := c.claim[s.claim()]; claim.UID != "" && claim.Class == class {
 			pods = addUsers(pods, users)
 		}
 	}
+	looked := time.Since(began)
 	c.mu.Unlock()
-	return c.showPods(pods)
+	return looked + c.showPods(pods)
 }
 
 // nodeThere takes a node; the lock is held.

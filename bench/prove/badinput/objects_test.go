@@ -683,7 +683,7 @@ func (w *world) unmet(t *testing.T) {
 		"over-racks": {[]edit{label("app", "over"), func(p *corev1.Pod) {
 			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: rack, WhenUnsatisfiable: corev1.DoNotSchedule,
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "over"}}}}
-		}}, "Unschedulable", []string{"(missing required label); topologySpreadConstraints: by example.com/rack with maxSkew 1, a label that no node has"}},
+		}}, v1alpha1.ReasonConstraintUnmet, []string{"(missing required label); topologySpreadConstraints: by example.com/rack with maxSkew 1, a label that no node has"}},
 		"contradiction": {[]edit{on("node-1"), only(corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"node-1"}})}, "Unschedulable",
 			[]string{"didn't match Pod's node affinity/selector; nodeSelector: kubernetes.io/hostname=node-1; nodeAffinity: kubernetes.io/hostname notin (node-1)"}},
 		"no-number": {[]edit{only(corev1.NodeSelectorRequirement{Key: "example.com/cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}})}, "Unschedulable",

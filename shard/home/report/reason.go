@@ -209,9 +209,9 @@ func Unschedulable(missing, of int, words string) Reason {
 	return Reason{v1alpha1.ReasonUnschedulable, words}
 }
 
-// Unmet says of a gang that found no node that no new node would help, and why.
+// Unmet says of a gang that found no node that no node is to be bought for it, and why.
 func (r Reason) Unmet(why string) Reason {
-	return Reason{v1alpha1.ReasonConstraintUnmet, r.Message + "; a new node would not help: " + why}
+	return Reason{v1alpha1.ReasonConstraintUnmet, r.Message + why}
 }
 
 // VolumesAwaited says that volumes are being bound before the pods, and which pod waits for one.
