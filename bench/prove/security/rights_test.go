@@ -42,6 +42,7 @@ var idle = map[string]string{
 	// Reflectors are given their lists by the watch; from a server that does not do so they list.
 	"basalt-audit list nodes":                  "a server without streamed lists",
 	"basalt-audit list pods":                   "a server without streamed lists",
+	"basalt-audit list namespaces":             "a server without streamed lists",
 	"basalt-audit list queues":                 "a server without streamed lists",
 	"basalt-audit list podgroups":              "a server without streamed lists",
 	"basalt-audit list persistentvolumeclaims": "a server without streamed lists",
