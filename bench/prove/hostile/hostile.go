@@ -662,7 +662,7 @@ func (r *run) chargesAgree(ctx context.Context, exact bool) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{evilQueue, "pool.evil", "default"} { // which everybody may use, by naming none
+	for _, name := range []string{evilQueue, preempts, "pool.evil", "default"} { // the last may be used by everybody, by naming none
 		var q v1alpha1.Queue
 		if err := r.admin.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q); err != nil {
 			return err
