@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -231,7 +232,7 @@ func (w *world) replay(t *testing.T, c *filterCase, nodes []*corev1.Node) bool {
 			t.Fatalf("the pod is bound to %s, and fits nowhere", p.Spec.NodeName)
 		}
 		for _, cond := range p.Status.Conditions {
-			if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse && cond.Reason == corev1.PodReasonUnschedulable {
+			if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse && (cond.Reason == corev1.PodReasonUnschedulable || cond.Reason == v1alpha1.ReasonConstraintUnmet) {
 				return nil
 			}
 		}
