@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ func NodesIn(s *v1.NodeSelector) string {
 	var terms []string
 	for _, t := range s.NodeSelectorTerms {
 		var all []string
-		for _, r := range append(append([]v1.NodeSelectorRequirement{}, t.MatchExpressions...), t.MatchFields...) {
+		for _, r := range slices.Concat(t.MatchExpressions, t.MatchFields) {
 			words := ""
 			if one, err := k8slabels.NewRequirement(r.Key, operators[r.Operator], r.Values); err != nil {
 				words = fmt.Sprintf("%s %s %q, which cannot be read (%v)", r.Key, r.Operator, r.Values, err)

@@ -133,7 +133,7 @@ func (c *Core) writeConditions() {
 		if len(e.pods) > 0 {
 			p := e.pods[0]
 			r := g.podReason(p)
-			if again := p.retells(r); again && !c.retells.Take(c.now) {
+			if p.retells(r) && !c.retells.Take(c.now) {
 				p.retellAt = c.now.Add(retellPause)
 				e.pods = e.pods[1:]
 				continue

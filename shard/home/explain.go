@@ -96,18 +96,21 @@ func (s *shortage) reason(words string) report.Reason {
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *Core) blockedShort(g *gang, s *shortage) {
 	g.search.short = s
-	c.whyNoRoom(g, s)
-	g.blocked = c.whyShort(g)
+	g.blocked = c.whyShort(g, c.whyNoRoom(g, s))
 }
 
-// whyShort says why a gang found no room, with the words of the node shards if they are known.
-func (c *Core) whyShort(g *gang) report.Reason {
-	s, x := g.search.short, c.explanations.classes[g.search.short.class.Key]
-	words := ""
-	if x != nil {
-		words = x.words
+// said returns the words of the node shards, "" before they have answered.
+func (x *explained) said() string {
+	if x == nil {
+		return ""
 	}
-	is := s.reason(words)
+	return x.words
+}
+
+// whyShort says why a gang found no room, with what node shards say of the class of its pod, nil for nothing.
+func (c *Core) whyShort(g *gang, x *explained) report.Reason {
+	s := g.search.short
+	is := s.reason(x.said())
 	switch {
 	case !is.NoRoom():
 	case x != nil && x.behind && x.asker == g.name.Namespace:
@@ -135,9 +138,9 @@ func (c *Core) unsupported(g *gang, of *api.Pod) bool {
 	return ok && rules != nil && rules.Unsupported()
 }
 
-// whyNoRoom asks node shards about the class of a pod that found no room, if that was some time ago, and returns what they said last. The gang
-// is told of the answer.
-func (c *Core) whyNoRoom(g *gang, s *shortage) (words string) {
+// whyNoRoom asks node shards about the class of a pod that found no room, if that was some time ago, and returns what they said last, nil for
+// nothing. The gang is told of the answer.
+func (c *Core) whyNoRoom(g *gang, s *shortage) *explained {
 	class := s.class
 	e := &c.explanations
 	x := e.classes[class.Key]
@@ -150,10 +153,7 @@ func (c *Core) whyNoRoom(g *gang, s *shortage) (words string) {
 		e.spent.Spend(c.now, g.name.Namespace, 1)
 		x = c.askWhy(g, s, x)
 	}
-	if x == nil {
-		return ""
-	}
-	return x.words
+	return x
 }
 
 // awaitsWords reports whether node shards are being asked for the first time why a gang finds no room: its pods are told when they have
@@ -233,7 +233,7 @@ func (c *Core) endExplained(x *explained) {
 		if g == nil || g.search.short == nil || g.search.short.class.Key != x.class.Key {
 			continue
 		}
-		if is := c.whyShort(g); g.blocked.Is(is.Code) || g.blocked.NoRoom() && is.NoRoom() {
+		if is := c.whyShort(g, x); g.blocked.Is(is.Code) || g.blocked.NoRoom() && is.NoRoom() {
 			g.blocked = is
 		}
 		c.touch(g)

@@ -14,7 +14,7 @@ import (
 func (c *Core) noNode(g *gang) report.Reason {
 	if g.isUnfit() {
 		s := g.search.unfit
-		return s.reason(c.whyNoRoom(g, s))
+		return s.reason(c.whyNoRoom(g, s).said())
 	}
 	g.search.unfit = nil
 	return c.neverFits(g)
