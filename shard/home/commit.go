@@ -105,6 +105,7 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 	var all []portion
 	var wait map[*pod]bool
 	if inPart {
+		g.dropUncharged()
 		c.dropOutside(g)
 		if g.awaitsWhole() {
 			return false
@@ -131,6 +132,16 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 		c.commit(g, one.shard, one.pods, inPart || whole)
 	}
 	return len(all) > 0
+}
+
+// dropUncharged forgets the holds of pods of a started gang that are not to be placed any more: a claim that one of them names is in use, for
+// example. They expire. Such a pod is charged and asked for again when it may be placed.
+func (g *gang) dropUncharged() {
+	for _, p := range g.pick(isHeld) {
+		if !p.charged || !p.candidate() {
+			p.letGo()
+		}
+	}
 }
 
 // prepare commits every hold of a gang, and binds when all of it is prepared.

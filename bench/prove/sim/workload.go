@@ -617,6 +617,11 @@ func (l *workload) explain() string {
 	}
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }) {
 		fmt.Fprintf(&b, "\n  pod %s labels %v annotations %v selector %v affinity %v spread %v requests %v", p.UID, p.Labels, p.Annotations, p.Spec.NodeSelector, p.Spec.Affinity, p.Spec.TopologySpreadConstraints, p.Spec.Containers[0].Resources.Requests)
+		for _, x := range l.w.shards {
+			if seen := x.shown[string(p.UID)]; seen != nil && seen.Refused != nil {
+				fmt.Fprintf(&b, "\n    %s is shown: %s", x.inc, seen.Refused.Message)
+			}
+		}
 	}
 	for _, name := range l.w.api.nodes.names() {
 		n := l.w.api.node(name)
