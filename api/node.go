@@ -55,8 +55,10 @@ func (n *Node) WithVolumes(of []Attachable, unmigrated []string) *Node {
 // UnmigratedMark is the label by which a selector tells the nodes that have not migrated an in-tree volume plugin to CSI. Only Basalt sees it,
 // in memory: it is no label of the Node object, unless somebody writes it there.
 func UnmigratedMark(plugin string) string {
-	return "unmigrated.scheduling.basalt.dev/" + plugin[strings.LastIndexByte(plugin, '/')+1:]
+	return unmigratedPrefix + plugin[strings.LastIndexByte(plugin, '/')+1:]
 }
+
+const unmigratedPrefix = "unmigrated.scheduling.basalt.dev/"
 
 // WithMarks returns labels and the marks of plugins.
 func WithMarks(labels map[string]string, unmigrated []string) map[string]string {

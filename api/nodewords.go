@@ -25,13 +25,7 @@ func NodesIn(s *v1.NodeSelector) string {
 	for _, t := range s.NodeSelectorTerms {
 		var all []string
 		for _, r := range slices.Concat(t.MatchExpressions, t.MatchFields) {
-			words := ""
-			if one, err := k8slabels.NewRequirement(r.Key, operators[r.Operator], r.Values); err != nil {
-				words = fmt.Sprintf("%s %s %q, which cannot be read (%v)", r.Key, r.Operator, r.Values, err)
-			} else {
-				words = one.String()
-			}
-			all = append(all, words)
+			all = append(all, requirementIn(r))
 		}
 		if len(all) > 0 { // an empty term selects none
 			terms = append(terms, strings.Join(all, " and "))
@@ -41,4 +35,18 @@ func NodesIn(s *v1.NodeSelector) string {
 		return "no node"
 	}
 	return strings.Join(terms, ", or ")
+}
+
+func requirementIn(r v1.NodeSelectorRequirement) string {
+	if plugin, is := strings.CutPrefix(r.Key, unmigratedPrefix); is {
+		if r.Operator == v1.NodeSelectorOpExists {
+			return plugin + " not migrated to CSI"
+		}
+		return plugin + " migrated to CSI"
+	}
+	one, err := k8slabels.NewRequirement(r.Key, operators[r.Operator], r.Values)
+	if err != nil {
+		return fmt.Sprintf("%s %s %q, which cannot be read (%v)", r.Key, r.Operator, r.Values, err)
+	}
+	return one.String()
 }

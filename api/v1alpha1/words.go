@@ -91,8 +91,8 @@ const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed
 	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it. Pods say so for SupplyExceeded and NoNodeFits, too, and in no other case
-	ReasonConstraintUnmet       = "ConstraintUnmet"       // False: what the pods require of other pods is not there, or too much to be counted, or no topology domain takes them yet: no node is to be bought
-	ReasonNoNodeFits            = "NoNodeFits"            // False: quota would admit it, and no node would take a pod of it even if the node were empty, or all nodes together not all of it
+	ReasonConstraintUnmet       = "ConstraintUnmet"       // False: what the pods require of other pods is not there, or too much to be counted, or no topology domain takes them before others are placed or leave: no node is to be bought
+	ReasonNoNodeFits            = "NoNodeFits"            // False: quota would admit it, and no node would take a pod of it even if the node were empty, or all nodes together not all of it, or there are too few topology domains
 	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist

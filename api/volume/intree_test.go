@@ -150,6 +150,10 @@ func TestUnmigrated(t *testing.T) {
 	if len(all.marks) != 1 || !all.marks[plugin] {
 		t.Errorf("asked for marks of %v", all.marks)
 	}
+	const note = "claim c: its volume v can be used only on nodes with topology.ebs.csi.aws.com/zone in (a) and aws-ebs migrated to CSI, or failure-domain.beta.kubernetes.io/zone in (a) and aws-ebs not migrated to CSI"
+	if reach, why := Nodes(podOf(byClaim), "", all); why != "" || reach.Note != note {
+		t.Errorf("the note is %q %s, want %q", reach.Note, why, note)
+	}
 	clear(all.marks)
 	pv.Spec.NodeAffinity = nil
 	if !allows(t, podOf(byClaim), all, nil) || len(all.marks) > 0 {

@@ -79,6 +79,12 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 func (c *Core) sleepInVain(g *gang, a *reserveCall) {
 	g.search.room, g.search.nodes = c.room, a.nodes
 	c.sleep(g, true)
+	c.sleepRuled(g) // there may be enough domains once pods have left
+}
+
+// doubtVain has a gang that asks in vain find out whether it still does.
+func (c *Core) doubtVain(g *gang) {
+	g.search.sleep.nodes, g.search.sleep.notBefore = c.nodes-1, c.now
 }
 
 // blockedInVain has a gang blocked that no node would take.
@@ -91,6 +97,26 @@ func (c *Core) blockedInVain(g *gang, a *reserveCall) {
 	}
 	g.search.short = nil
 	g.blocked = report.InVain(a.vain, a.denied)
+}
+
+// tooFewDomains says of which label the nodes have too few domains for a pod, nothing if they have enough. Where there are some, which let some
+// pods in, it says so only of a gang of one, for others may place pods of their own there.
+func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
+	if len(p.Class.Joins) == 0 {
+		return report.Reason{}
+	}
+	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
+	if !ok || rules == nil {
+		return report.Reason{}
+	}
+	l, some := rules.Lacks()
+	switch {
+	case !some || l.Has > 0 && g.alone() != p:
+		return report.Reason{}
+	case !l.Spread:
+		return report.NoDomainToJoin(p.Pod, l.Label)
+	}
+	return report.TooFewDomains(p.Pod, l.Label, l.Has, l.Need)
 }
 
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns
@@ -109,6 +135,9 @@ func (c *Core) neverFits(g *gang) report.Reason {
 		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
 			want := p.Class.Requests.Value(r)
 			return report.PodTooLarge(p.Pod, r, want, want-by)
+		}
+		if r := c.tooFewDomains(g, p); !r.None() {
+			return r
 		}
 	}
 	demand := sum(pods)

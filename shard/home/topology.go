@@ -337,7 +337,11 @@ func (c *Core) wakeRuled() {
 				}
 				woken[of]++
 			}
-			c.wakeUp(g)
+			if a := g.charge.reserve; a != nil && !a.vain.None() {
+				c.doubtVain(g)
+			} else {
+				c.wakeUp(g)
+			}
 			g.search.backoff = 0
 			c.touch(g)
 		}

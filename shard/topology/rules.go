@@ -278,6 +278,32 @@ func (r *Rules) Unsupported() bool {
 	return some && !(none && r.self)
 }
 
+// Lack says that there are too few domains of a label for a pod, whatever room their nodes have, so that only other nodes would help.
+type Lack struct {
+	Label     string
+	Spread    bool // the pod is to be spread over them; else its affinity asks for one
+	Has, Need int  // domains
+}
+
+// Lacks returns what the nodes lack for a pod. A spread over more domains than there are (minDomains) lets some pods in, and then no more.
+func (r *Rules) Lacks() (l Lack, some bool) {
+	if r.Unsupported() {
+		return Lack{}, false
+	}
+	for i := range r.spread {
+		s := &r.spread[i]
+		if l = (Lack{s.column.label, true, s.tally.domains, max(1, int(s.domains))}); l.Has == 0 || l.Has < l.Need && r.Open(1, 0) == 0 {
+			return l, true
+		}
+	}
+	for _, t := range r.affinity {
+		if t.domains == 0 {
+			return Lack{t.column.label, false, 0, 1}, true
+		}
+	}
+	return Lack{}, false
+}
+
 // even says what keeps a pod from a node if all domains had as many pods as its own.
 func (r *Rules) even(n int32) Obstacle {
 	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.of[n], false) + s.self })

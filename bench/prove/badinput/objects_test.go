@@ -679,11 +679,11 @@ func (w *world) unmet(t *testing.T) {
 		"no-such-pod": {[]edit{near("nobody", corev1.LabelHostname)}, v1alpha1.ReasonConstraintUnmet,
 			[]string{"didn't match pod affinity rules; podAffinity: pods with app=nobody by kubernetes.io/hostname", "a new node would not help"}},
 		"own-rack": {[]edit{label("app", "own"), near("own", rack)}, "Unschedulable",
-			[]string{"didn't match pod affinity rules; podAffinity: pods with app=own by example.com/rack, a label that no node has"}},
+			[]string{"no node has the label example.com/rack of spec.affinity.podAffinity of pod"}},
 		"over-racks": {[]edit{label("app", "over"), func(p *corev1.Pod) {
 			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: rack, WhenUnsatisfiable: corev1.DoNotSchedule,
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "over"}}}}
-		}}, v1alpha1.ReasonConstraintUnmet, []string{"(missing required label); topologySpreadConstraints: by example.com/rack with maxSkew 1, a label that no node has"}},
+		}}, "Unschedulable", []string{"no node that pod", "may use has the label example.com/rack of its spec.topologySpreadConstraints"}},
 		"contradiction": {[]edit{on("node-1"), only(corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"node-1"}})}, "Unschedulable",
 			[]string{"didn't match Pod's node affinity/selector; nodeSelector: kubernetes.io/hostname=node-1; nodeAffinity: kubernetes.io/hostname notin (node-1)"}},
 		"no-number": {[]edit{only(corev1.NodeSelectorRequirement{Key: "example.com/cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}})}, "Unschedulable",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,11 +70,15 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 }
 
 // Joins are what the pods of a class require of those around them, by words KEY:APP: a spread of the pods of an app over a label, with a
-// maxSkew of 1, and a domain of a label with such pods. None without a colon.
+// maxSkew of 1 (KEY:APP:MIN with minDomains), and a domain of a label with such pods. None without a colon.
 func Joins(namespace, spread, beside string) []byte {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
 	if key, app, ok := strings.Cut(spread, ":"); ok {
+		app, least, bounded := strings.Cut(app, ":")
 		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+		if n, err := strconv.ParseInt(least, 10, 32); bounded && err == nil {
+			p.Spec.TopologySpreadConstraints[0].MinDomains = new(int32(n))
+		}
 	}
 	if key, app, ok := strings.Cut(beside, ":"); ok {
 		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{

@@ -173,6 +173,20 @@ func PodTooLarge(p *api.Pod, resource string, want, largest int64) Reason {
 		p.Namespace, p.Name, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, largest))}
 }
 
+// NoDomainToJoin says that no node has the label of a pod's required affinity.
+func NoDomainToJoin(p *api.Pod, label string) Reason {
+	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("no node has the label %s of spec.affinity.podAffinity of pod %s/%s", label, p.Namespace, p.Name)}
+}
+
+// TooFewDomains says that the nodes that a pod may use have fewer values of a label than its spread asks for.
+func TooFewDomains(p *api.Pod, label string, has, need int) Reason {
+	words := fmt.Sprintf("no node that pod %s/%s may use has the label %s of its spec.topologySpreadConstraints", p.Namespace, p.Name, label)
+	if has > 0 {
+		words = fmt.Sprintf("spec.topologySpreadConstraints of pod %s/%s asks for nodes with %d values of the label %s (minDomains), and there are %d", p.Namespace, p.Name, need, label, has)
+	}
+	return Reason{v1alpha1.ReasonNoNodeFits, words}
+}
+
 // GangTooLarge says that pods request more of a resource than all nodes have together.
 func GangTooLarge(pods int, resource string, want, total int64) Reason {
 	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
