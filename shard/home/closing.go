@@ -248,14 +248,19 @@ func (c *Core) resume(g *gang, why cause) {
 	}
 }
 
-// mayEvict reports whether every bound pod of the gang would be made again.
+// mayEvict reports whether every bound pod of the gang would be made again, and no request is open.
 func (c *Core) mayEvict(g *gang) bool {
+	return g.isReplaced() && !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
+}
+
+// isReplaced reports whether every bound pod of the gang would be made again.
+func (g *gang) isReplaced() bool {
 	for _, p := range g.members {
 		if p.isBound() && !p.Owned {
 			return false
 		}
 	}
-	return !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
+	return true
 }
 
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.

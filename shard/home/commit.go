@@ -137,7 +137,7 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 // dropUncharged forgets the holds of pods of a started gang that are not to be placed any more: a claim that one of them names is in use, for
 // example. They expire. Such a pod is charged and asked for again when it may be placed.
 func (g *gang) dropUncharged() {
-	for _, p := range g.pick(isHeld) {
+	for _, p := range g.pick((*pod).hasRoom) {
 		if !p.charged || !p.candidate() {
 			p.letGo()
 		}
@@ -178,7 +178,8 @@ func (c *Core) prepare(g *gang) {
 			}
 		}
 	}
-	if g.tally.held+g.tally.committed < g.tally.charged { // a hold was lost: find another
+	lost := func(p *pod) bool { return p.charged && p.candidate() && p.stage != held && p.stage != committed }
+	if slices.ContainsFunc(g.inOrder(), lost) { // its hold: find another
 		if len(g.commits) == 0 {
 			c.become(g, holding)
 			return

@@ -393,7 +393,7 @@ func (c *Core) bind(g *gang) {
 			}
 			return
 		}
-		if !g.partly {
+		if !g.partly && !g.isReplaced() {
 			g.partly = true
 			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
 		}

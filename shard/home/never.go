@@ -64,6 +64,10 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 		s.unfit = nil
 	}
 	vain := c.noNode(g)
+	if p := g.alone(); vain.None() && !a.vain.None() && p != nil && len(p.Class.Joins) > 0 && g.tally.chargeable == 0 {
+		c.release(g) // others of its kind may come first (comesEarly)
+		return true
+	}
 	if vain.None() != a.vain.None() {
 		c.askAnew(g, c.choose(g), vain)
 		return true
@@ -79,7 +83,9 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 func (c *Core) sleepInVain(g *gang, a *reserveCall) {
 	g.search.room, g.search.nodes = c.room, a.nodes
 	c.sleep(g, true)
-	c.sleepRuled(g) // there may be enough domains once pods have left
+	if p := g.alone(); p != nil && !c.tooFewDomains(g, p).None() {
+		c.sleepRuled(g) // there may be enough once pods have left
+	}
 }
 
 // doubtVain has a gang that asks in vain find out whether it still does.

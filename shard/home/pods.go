@@ -214,6 +214,13 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 		return
 	}
 	p := c.pods[listed.UID]
+	if p != nil && p.gone {
+		p.gone = false
+		if p.gang != nil {
+			c.edited(p.gang)
+			c.touch(p.gang)
+		}
+	}
 	if p == nil || p.Pod == listed || !api.NewerVersion(p.version, listed.ResourceVersion) {
 		return
 	}

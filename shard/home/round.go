@@ -192,6 +192,8 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		}
 	}
 	var lacking classIndex
+	var never *pod
+	all := true // of them would find no room at empty nodes
 	for _, p := range missing {
 		if _, fresh := lacking.number(p.asked); !fresh {
 			continue
@@ -202,18 +204,23 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 				none++
 			}
 		}
-		if none >= members && members > 0 && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			s := &shortage{pod: p.Pod, class: p.asked, never: true}
-			if c.blockedShort(g, s); !g.started && g.state == holding {
-				g.search.unfit, g.search.short, g.blocked = s, nil, report.Reason{} // it is said once it is known whether there is quota
-				c.retreat(g, giveUp)
-				return
-			}
-			c.sleep(g, true)
-			g.search.gaveUp = g.started
-			c.uncharge(g)
+		if none < members || members == 0 || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+			all = false
+		} else if never == nil {
+			never = p
+		}
+	}
+	if never != nil && (all || !g.started) {
+		s := &shortage{pod: never.Pod, class: never.asked, never: true}
+		if c.blockedShort(g, s); !g.started && g.state == holding {
+			g.search.unfit, g.search.short, g.blocked = s, nil, report.Reason{} // it is said once it is known whether there is quota
+			c.retreat(g, giveUp)
 			return
 		}
+		c.sleep(g, true)
+		g.search.gaveUp = g.started
+		c.uncharge(g)
+		return
 	}
 	if !c.skips(g, r, missing) {
 		c.shutFor(g, missing)

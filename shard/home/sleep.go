@@ -72,10 +72,16 @@ const wakesPerSecond = 1000
 
 // hasten ends a gang's wait for room as soon as it may search again: one of its pods is another than was searched for.
 func (c *Core) hasten(g *gang) {
-	if s := g.search.sleep; s != nil && !s.latest.IsZero() {
+	s := g.search.sleep
+	switch {
+	case s == nil:
+		return
+	case s.latest.IsZero(): // it does not wait for room
+		s.nodes, c.nodesMoved = c.nodes-1, true
+	default:
 		s.room = c.room - 1 // which only grows
-		c.touch(g)
 	}
+	c.touch(g)
 }
 
 // mayWake reports whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.

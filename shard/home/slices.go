@@ -376,7 +376,7 @@ func (c *Core) awaitSlices(g *gang) map[*pod]bool {
 			continue
 		}
 		for _, p := range o.pods {
-			if p.stage == held && c.domainAt(p, a.keys) != domainID(a.of[p.UID].values) {
+			if p.gang == g && p.stage == held && c.domainAt(p, a.keys) != domainID(a.of[p.UID].values) {
 				p.letGo()
 			}
 		}

@@ -1,5 +1,7 @@
 package home
 
+import "time"
+
 // A gang's life. Every arrow is taken in advance, from what is known then, not from the event that brought it:
 //
 //	             minCount pods may be placed                granted
@@ -88,6 +90,9 @@ func (c *Core) become(g *gang, to state) {
 	}
 	if seeking&(1<<to) == 0 {
 		c.leaveEntry(g, to)
+	}
+	if to != g.state && g.state == preparing {
+		g.volumesSince = time.Time{}
 	}
 	g.state = to
 }

@@ -322,10 +322,12 @@ func (c *Core) wakeRuled() {
 			if g.dropped || g.search.sleep == nil {
 				continue
 			}
+			a := g.charge.reserve
+			vain := a != nil && !a.vain.None()
 			if p := g.alone(); p != nil {
 				of := g.kinOf(p)
 				n, may := woken[of], false
-				if g.state == collecting {
+				if g.state == collecting || vain {
 					may = c.mayEnter(p, of, n)
 				} else {
 					may = c.open(p, n+1, 1) > n
@@ -337,7 +339,7 @@ func (c *Core) wakeRuled() {
 				}
 				woken[of]++
 			}
-			if a := g.charge.reserve; a != nil && !a.vain.None() {
+			if vain {
 				c.doubtVain(g)
 			} else {
 				c.wakeUp(g)

@@ -91,10 +91,9 @@ func (c *Core) volumesReady(g *gang) bool {
 		g.blocked = c.volumeFailed(g, failed)
 	default:
 		g.blocked = report.Reason{}
-		g.volumesSince, g.trouble = time.Time{}, trouble{}
+		g.trouble = trouble{}
 		return true
 	}
-	g.volumesSince = time.Time{}
 	c.troubled(g)
 	if waiting > 0 || !c.now.Before(g.trouble.since.Add(c.searchFor(g))) {
 		c.retreat(g, giveUp)

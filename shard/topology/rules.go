@@ -226,20 +226,7 @@ func spreadCounts(s *api.Spread) func(k *kin) bool {
 // another question.
 func (r *Rules) Open(most, more int) int {
 	for i := range r.spread {
-		s := &r.spread[i]
-		if s.self == 0 {
-			continue // it does not count itself
-		}
-		open, least := int64(0), min(s.expected(s.domains, true)+int32(more), s.minimum(s.domains)+Ahead)
-		for d, n := range s.nodes {
-			if n > 0 {
-				open += max(0, s.skew+int64(least-s.of(int32(d), true)))
-			}
-			if open >= int64(most) {
-				break
-			}
-		}
-		most = int(min(int64(most), open))
+		most = r.spread[i].open(most, more)
 	}
 	if len(r.affinity) > 0 {
 		supported, none := true, true
@@ -256,6 +243,23 @@ func (r *Rules) Open(most, more int) int {
 		}
 	}
 	return most
+}
+
+// open returns how many more pods a spread lets in, at most so many. One that does not count the pod itself is not asked.
+func (s *spreadRule) open(most, more int) int {
+	if s.self == 0 {
+		return most
+	}
+	open, least := int64(0), min(s.expected(s.domains, true)+int32(more), s.minimum(s.domains)+Ahead)
+	for d, n := range s.nodes {
+		if n > 0 {
+			open += max(0, s.skew+int64(least-s.of(int32(d), true)))
+		}
+		if open >= int64(most) {
+			break
+		}
+	}
+	return int(min(int64(most), open))
 }
 
 // Obstacle says what keeps a pod from a node. With holds, pods count for which this shard only holds room.
@@ -292,7 +296,7 @@ func (r *Rules) Lacks() (l Lack, some bool) {
 	}
 	for i := range r.spread {
 		s := &r.spread[i]
-		if l = (Lack{s.column.label, true, s.tally.domains, max(1, int(s.domains))}); l.Has == 0 || l.Has < l.Need && r.Open(1, 0) == 0 {
+		if l = (Lack{s.column.label, true, s.tally.domains, max(1, int(s.domains))}); l.Has == 0 || l.Has < l.Need && s.open(1, 0) == 0 {
 			return l, true
 		}
 	}
