@@ -25,6 +25,7 @@ type class struct {
 	own      int32     // of which are of Basalt's own pods
 	requests []request // positive requests, in name order
 	grouped  bool      // its pods belong to groups, or avoid some
+	choosy   bool      // so they do, or have exclusives: what is on a node already matters
 	wishful  bool      // it prefers some nodes
 	wish     *wish     // once it was needed
 	tiers    [maxTiers]*class
@@ -198,7 +199,7 @@ func (c *Cache) newClass(a *api.Class) *class {
 	if !ok {
 		st = newSet(a.Constraints)
 	}
-	cl.set = st
+	cl.set, cl.choosy = st, cl.grouped || len(st.exclusives) > 0
 	if cl.unreadable == "" {
 		cl.unreadable = st.unreadable
 	}
@@ -242,18 +243,20 @@ func newSet(constraints []byte) *set {
 
 // verdictOf judges a slot with a node, or knows how it was judged.
 func (c *Cache) verdictOf(st *set, s int32) verdict {
-	if st.wish != nil {
-		return st.tierVerdict(s)
-	}
 	if st.verdict == nil {
+		if st.wish != nil {
+			return st.tierVerdict(s)
+		}
 		return st.judge(c.bySlot[s].object)
 	}
-	if st.verdict[s] == unknown {
-		st.verdict[s] = st.judge(c.bySlot[s].object)
+	v := st.verdict[s]
+	if v == unknown {
+		v = st.judge(c.bySlot[s].object)
+		st.verdict[s] = v
 		st.judged++
 		c.compared += int64(len(st.key))
 	}
-	return st.verdict[s]
+	return v
 }
 
 // forgetVerdict has a slot judged anew.

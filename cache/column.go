@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 )
@@ -13,8 +15,8 @@ import (
 // not follow the names that pods make up.
 type column struct {
 	name   string
-	i      int    // where it is in the row of a slot
-	device bool   // an extended resource
+	i      int // where it is in the row of a slot
+	kind   colKind
 	driver string // CSI driver whose volumes these are, "" for a resource: a node has any number of what it does not name
 	offers int    // nodes that name it, also with zero of it
 
@@ -22,6 +24,28 @@ type column struct {
 	sumFree  wide // of the positive ones
 	largest  int64
 	stale    bool // largest may be too large
+}
+
+// colKind is what a column counts.
+type colKind uint8
+
+const (
+	ofResource colKind = iota
+	ofDevices          // an extended resource
+	ofPods             // their number says nothing about how full a node is
+	ofVolumes          // of a CSI driver
+)
+
+func kindOf(name string) colKind {
+	switch {
+	case api.VolumeDriver(name) != "":
+		return ofVolumes
+	case name == string(v1.ResourcePods):
+		return ofPods
+	case isDevice(name):
+		return ofDevices
+	}
+	return ofResource
 }
 
 // freeOf is what is free of a slot, by column. It lies together: a change looks at all of it.
@@ -65,7 +89,7 @@ func (w wide) saturated() int64 {
 // Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes. Nor is one with more volumes than
 // its driver's limit: that keeps no other pod from running.
 func (col *column) lacks(has, free int64) bool {
-	return free < 0 && (has > 0 || !col.device) && col.driver == ""
+	return free < 0 && (has > 0 || col.kind != ofDevices) && col.kind != ofVolumes
 }
 
 // of is how much of the column a node has, and how much of it is in use that no charge counts.
@@ -171,7 +195,7 @@ func (c *Cache) columnOf(name string) *column {
 			break
 		}
 	}
-	col := &column{name: name, i: i, device: isDevice(name), driver: api.VolumeDriver(name)}
+	col := &column{name: name, i: i, kind: kindOf(name), driver: api.VolumeDriver(name)}
 	if i == len(c.columns) {
 		c.columns = append(c.columns, col)
 		c.widen()
@@ -192,7 +216,7 @@ func (c *Cache) columnOf(name string) *column {
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
 			c.setFree(col, s, 0, 0, -api.AddSat(-c.freeOf(s)[col.i], amount))
-			if !col.device {
+			if col.kind != ofDevices {
 				c.addBroken(s, -1)
 			}
 		})
@@ -226,7 +250,7 @@ func (c *Cache) dropDead() {
 		if col == nil || col.offers > 0 {
 			continue
 		}
-		if c.retarget(col.name, i, -1) && !col.device {
+		if c.retarget(col.name, i, -1) && col.kind != ofDevices {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
 		for s := range c.slots {

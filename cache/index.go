@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // index is a bitmap index that answers, for all classes at once, which node is the best of those that a pod of the class fits.
@@ -31,7 +29,8 @@ type index struct {
 	owners    []*class // by bit, nil for none
 	alive     []uint64 // bits in use
 	exclusive []uint64 // bits of classes with exclusives
-	grouped   []uint64 // bits of classes whose pods belong to groups, or avoid some
+	grouped   []uint64 // bits of classes whose pods belong to groups, or avoid some;
+	groups    bool     // false: there are none
 	sets      []*set   // those with bits
 	steps     []steps  // one for each resource that some bit depends on
 	stale     bool     // a column was added or removed, so steps and rows must be rebuilt
@@ -165,6 +164,9 @@ func (c *Cache) rowOf(s int32) []uint64 {
 				}
 			}
 		}
+	}
+	if !x.groups {
+		return row
 	}
 	for w := range row {
 		for b := row[w] & x.grouped[w]; b != 0; b &= b - 1 {
@@ -439,6 +441,7 @@ func (c *Cache) makeSteps() {
 	clear(x.alive)
 	clear(x.exclusive)
 	clear(x.grouped)
+	x.groups = false
 	for i, r := range x.rungs {
 		x.alive[0] |= 1 << i
 		wants = append(wants, want{r.col, r.amount, i})
@@ -453,6 +456,7 @@ func (c *Cache) makeSteps() {
 		}
 		if cl.grouped {
 			x.grouped[cl.bit/64] |= 1 << (cl.bit % 64)
+			x.groups = true
 		}
 		for _, a := range cl.requests {
 			wants = append(wants, want{a.col, a.amount, cl.bit})
@@ -510,15 +514,15 @@ func (c *Cache) rating(s int32) uint32 {
 	has, frees := c.hasOf(s), c.freeOf(s)
 	for i, col := range c.columns {
 		alloc, rest := int64(has[i]), max(frees[i], 0)
-		if alloc == 0 || col.driver != "" {
+		if alloc == 0 || col.kind == ofVolumes {
 			continue
 		}
 		free := permille(rest, alloc)
 		full = max(full, 1000-free)
-		switch {
-		case col.device:
+		switch col.kind {
+		case ofDevices:
 			devices += min(rest, math.MaxUint16)
-		case col.name != string(v1.ResourcePods): // their number says nothing about how full a node is
+		case ofResource:
 			used += 1000 - free
 		}
 	}

@@ -305,14 +305,16 @@ func (c *Cache) obstacle(cl *class, s int32, v verdict) (what Obstacle, detail i
 	if c.slots[s].broken != 0 {
 		return OutOfSync, 0
 	}
-	if len(cl.set.exclusives) > 0 && c.slots[s].exclusive {
-		if what := c.exclusiveConflict(c.bySlot[s], cl.set.exclusives, nil); what != Nothing {
-			return what, 0
+	if cl.choosy {
+		if c.slots[s].exclusive {
+			if what := c.exclusiveConflict(c.bySlot[s], cl.set.exclusives, nil); what != Nothing {
+				return what, 0
+			}
 		}
-	}
-	if cl.grouped {
-		if what := c.groupsConflict(c.bySlot[s], cl, nil); what != Nothing {
-			return what, 0
+		if cl.grouped {
+			if what := c.groupsConflict(c.bySlot[s], cl, nil); what != Nothing {
+				return what, 0
+			}
 		}
 	}
 	for i := range cl.requests {

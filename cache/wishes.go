@@ -221,7 +221,7 @@ func (c *Cache) tier(cl *class, w *wish, k int) *class {
 		if t = c.classes[key]; t == nil {
 			a := *cl.api
 			a.Key = key
-			t = &class{api: &a, bit: -1, grouped: cl.grouped, requests: slices.Clone(cl.requests)}
+			t = &class{api: &a, bit: -1, grouped: cl.grouped, choosy: cl.choosy, requests: slices.Clone(cl.requests)}
 			setKey := tierMark + string(rune('0'+k)) + w.key
 			if t.set = c.sets[setKey]; t.set == nil {
 				t.set = &set{key: setKey, spec: cl.set.spec, exclusives: cl.set.exclusives, once: cl.set.once, wish: w, tier: uint8(k)}
