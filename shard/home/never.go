@@ -52,19 +52,21 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	if !c.knowsNodes() {
 		return false
 	}
+	p := g.alone()
+	joins := p != nil && len(p.Class.Joins) > 0
 	switch {
 	case a.vain.None():
 		a.judged = true
-	case s.sleep == nil:
+	case s.sleep == nil && !joins: // else pods may have left before it was denied
 		c.sleepInVain(g, a)
 		return false
-	case (s.unfit == nil || g.isUnfit()) && c.asleep(g):
+	case s.sleep != nil && (s.unfit == nil || g.isUnfit()) && c.asleep(g):
 		return false
 	case a.nodes != c.nodes: // what a search found may not hold any more
 		s.unfit = nil
 	}
 	vain := c.noNode(g)
-	if p := g.alone(); vain.None() && !a.vain.None() && p != nil && len(p.Class.Joins) > 0 && g.tally.chargeable == 0 {
+	if vain.None() && !a.vain.None() && joins && g.tally.chargeable == 0 {
 		c.release(g) // others of its kind may come first (comesEarly)
 		return true
 	}
