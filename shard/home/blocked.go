@@ -190,5 +190,8 @@ func (g *gang) podReason(p *pod) report.Reason {
 	case p.stage == committed || p.stage == bound || g.state == preparing || g.state == binding:
 		return report.Reason{}
 	}
+	if p.told == v1alpha1.ReasonUnschedulable && g.blocked.Is(v1alpha1.ReasonWaiting) {
+		return g.blocked // others leave for it: no node is to be bought
+	}
 	return g.blocked.OnPod()
 }

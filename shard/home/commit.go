@@ -196,6 +196,7 @@ func (c *Core) prepare(g *gang) {
 			return
 		}
 	}
+	c.tellChosen(g)
 	if g.tally.changing > 0 { // a version is about to change; the answer, or the watch, wakes the gang
 		return
 	}
@@ -271,6 +272,7 @@ func (c *Core) fill(g *gang) {
 		return
 	}
 	if !ch.stale && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
+		c.tellChosen(g)
 		c.commitHeld(g, true)
 		g.tally = c.count(g)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -17,6 +18,7 @@ import (
 // wrong zone. It is never written to a pod that may be bound any moment, for the write changes the pod's version.
 
 const (
+	kinWithin     = time.Minute // for which a pod is told nothing while others like it find room
 	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew
 	retellPause   = 2 * time.Second
 	retellsAtOnce = 5 // such writes a second
@@ -60,8 +62,10 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
 	}
-	if r.NoRoom() { // while pods like it are placed, its turn comes, and no new node would help
-		at = latest(at, c.kinMoved(g, p))
+	if moved := c.kinMoved(g, p); r.NoRoom() && moved.After(at) { // while pods like it are placed, its turn comes, and no new node would help
+		if at = at.Add(kinWithin); moved.Before(at) {
+			at = moved
+		}
 	}
 	if !r.AtOnce() {
 		at = at.Add(c.cfg.ConditionAfter)
@@ -142,10 +146,7 @@ func (c *Core) writeConditions() {
 				return
 			}
 			e.pods = e.pods[1:]
-			p.writing = true
-			id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code, message: r.Message})
-			c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-				ResourceVersion: p.version, Reason: r.Code, Message: report.Short(r.Message)})
+			c.writeCondition(p, r)
 			c.explain.Rotate(false)
 			continue
 		}
@@ -159,6 +160,27 @@ func (c *Core) writeConditions() {
 		}
 	}
 	c.drainDirty()
+}
+
+// tellChosen has pods say that their nodes are chosen which have volumes to be bound there, and say Unschedulable still: that takes long, and
+// autoscalers would buy nodes for them meanwhile. It is written before the Commit, which names their versions.
+func (c *Core) tellChosen(g *gang) {
+	for _, p := range g.pick(func(p *pod) bool {
+		return p.stage == held && p.Unbound && p.told == v1alpha1.ReasonUnschedulable && !p.changing() && !c.now.Before(p.explainAgain)
+	}) {
+		if !c.explains.Take(c.now) {
+			return
+		}
+		c.writeCondition(p, report.Chosen(p.node, p.claims()))
+		g.tally.changing++
+	}
+}
+
+func (c *Core) writeCondition(p *pod, r report.Reason) {
+	p.writing = true
+	id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code, message: r.Message})
+	c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		ResourceVersion: p.version, Reason: r.Code, Message: report.Short(r.Message)})
 }
 
 func (c *Core) conditionWritten(w write, e event.StatusWritten) {
@@ -175,9 +197,11 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 		}
 		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gistOf(w.message), c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
-		if again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace { // the rest of what is allowed is for what is told first
+		switch {
+		case w.reason == v1alpha1.ReasonWaiting: // nothing failed
+		case again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace: // the rest of what is allowed is for what is told first
 			c.EventsDropped++
-		} else {
+		default:
 			c.tellPod(p, w.message)
 		}
 	default:

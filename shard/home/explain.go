@@ -116,7 +116,7 @@ func (c *Core) whyShort(g *gang, x *explained) report.Reason {
 	case x != nil && x.behind && x.asker == g.name.Namespace:
 		return report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace))
 	case c.unsupported(g, s.pod):
-		return is.Unmet("; a new node would not help: the pods that spec.affinity.podAffinity requires are in no domain")
+		return is.Unmet("; a new node alone would not help: the pods that spec.affinity.podAffinity requires are in no domain")
 	case s.early: // nobody knows whether there is quota: no reason to buy nodes
 		return is.Unmet("; it asks for quota when a topology domain takes it")
 	}
@@ -217,6 +217,8 @@ func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
 // endExplained ends a question: all have answered, or it took too long.
 func (c *Core) endExplained(x *explained) {
 	switch x.behind = x.later && x.sum.Nodes == 0; {
+	case x.later && x.last.Nodes > 0: // what was found before may still be so
+		x.behind = false
 	case x.later:
 		x.words = report.Uncompared("", false).Message
 	case x.sum.Nodes > 0 || len(x.open) == 0:

@@ -5,7 +5,8 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Gangs that no node would take, not even an empty one: summaries say so, or a search has found out. Whether there is quota for one decides whether
+// Gangs that no node would take, not even an empty one: summaries say so, or a search has found out, or there are too few topology domains for a pod,
+// or those before it in a spread find no room. Whether there is quota for one decides whether
 // its pods say Unschedulable, and so whether autoscalers buy nodes for it. So it asks for its reservation all the same, and says that it is in vain
 // (Reserve.vain). The coordinator grants nothing and keeps nothing for it, and denies it with DENY_SUPPLY if quota would admit it beside all else that
 // waits for nodes. It asks in earnest when nodes come or change.
@@ -17,7 +18,24 @@ func (c *Core) noNode(g *gang) report.Reason {
 		return s.reason(c.whyNoRoom(g, s).said())
 	}
 	g.search.unfit = nil
-	return c.neverFits(g)
+	if r := c.neverFits(g); !r.None() {
+		return r
+	}
+	return c.behindStuck(g)
+}
+
+// behindStuck says of a pod by itself that no domain lets it in before others of its kind, and that these find no room. A node for them would help
+// it, too, and so would one that is a domain of its own: an autoscaler that hears of a few of a thousand pods buys a few nodes at a time.
+func (c *Core) behindStuck(g *gang) report.Reason {
+	p := g.alone()
+	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.search.entered != (kin{}) || !c.knowsNodes() {
+		return report.Reason{}
+	}
+	of := g.kinOf(p)
+	if last, _ := c.ruledSleepers.turns.get(of); !last.stuck || c.mayEnter(p, of, 0) || c.unsupported(g, p.Pod) {
+		return report.Reason{}
+	}
+	return report.BehindStuck()
 }
 
 // isUnfit reports whether a search has found that no node would take a pod of the gang as it is.
@@ -85,7 +103,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 func (c *Core) sleepInVain(g *gang, a *reserveCall) {
 	g.search.room, g.search.nodes = c.room, a.nodes
 	c.sleep(g, true)
-	if p := g.alone(); p != nil && !c.tooFewDomains(g, p).None() {
+	if p := g.alone(); p != nil && (!c.tooFewDomains(g, p).None() || !c.behindStuck(g).None()) {
 		c.sleepRuled(g) // there may be enough once pods have left
 	}
 }

@@ -297,6 +297,11 @@ func (r *Rules) Lacks() (l Lack, some bool) {
 	for i := range r.spread {
 		s := &r.spread[i]
 		if l = (Lack{s.column.label, true, s.tally.domains, max(1, int(s.domains))}); l.Has == 0 || l.Has < l.Need && s.open(1, 0) == 0 {
+			for _, other := range s.beside { // a node is in a domain if it has all labels over which the pod is to be spread
+				if l.Has == 0 && s.column.placed > 0 && other.placed == 0 {
+					l.Label = other.label
+				}
+			}
 			return l, true
 		}
 	}

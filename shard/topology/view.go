@@ -94,6 +94,7 @@ type node struct {
 type column struct {
 	label  string
 	of     []int32 // by node: its domain, -1 for none
+	placed int     // nodes in some domain
 	ids    map[string]int32
 	values []string
 }
@@ -322,6 +323,7 @@ func (v *View) columnOf(label string) *column {
 	if c == nil {
 		c = &column{label: label, of: make([]int32, len(v.nodes)), ids: map[string]int32{}}
 		for n := range v.nodes {
+			c.of[n] = -1
 			c.place(int32(n), v.nodes[n].object)
 		}
 		v.columns[label] = c
@@ -330,6 +332,9 @@ func (v *View) columnOf(label string) *column {
 }
 
 func (c *column) place(n int32, object *api.Node) {
+	if c.of[n] >= 0 {
+		c.placed--
+	}
 	c.of[n] = -1
 	if object == nil {
 		return
@@ -345,6 +350,7 @@ func (c *column) place(n int32, object *api.Node) {
 		c.values = append(c.values, value)
 	}
 	c.of[n] = id
+	c.placed++
 }
 
 // ---- pods

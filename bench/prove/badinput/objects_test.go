@@ -677,7 +677,7 @@ func (w *world) unmet(t *testing.T) {
 		words  []string
 	}{
 		"no-such-pod": {[]edit{near("nobody", corev1.LabelHostname)}, v1alpha1.ReasonConstraintUnmet,
-			[]string{"didn't match pod affinity rules; podAffinity: pods with app=nobody by kubernetes.io/hostname", "a new node would not help"}},
+			[]string{"didn't match pod affinity rules; podAffinity: pods with app=nobody by kubernetes.io/hostname", "a new node alone would not help"}},
 		"own-rack": {[]edit{label("app", "own"), near("own", rack)}, "Unschedulable",
 			[]string{"no node has the label example.com/rack of spec.affinity.podAffinity of pod"}},
 		"over-racks": {[]edit{label("app", "over"), func(p *corev1.Pod) {

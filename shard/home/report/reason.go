@@ -187,6 +187,16 @@ func TooFewDomains(p *api.Pod, label string, has, need int) Reason {
 	return Reason{v1alpha1.ReasonNoNodeFits, words}
 }
 
+// Chosen says that the node of a pod is chosen, and its volumes are being bound there.
+func Chosen(node, claims string) Reason {
+	return Reason{v1alpha1.ReasonWaiting, fmt.Sprintf("node %s is chosen, and %s is being bound", node, claims)}
+}
+
+// BehindStuck says that a pod comes after others of its kind, which find no room.
+func BehindStuck() Reason {
+	return Reason{v1alpha1.ReasonSupplyExceeded, "others of its kind find none, and their spread or affinity lets no more in before them"}
+}
+
 // GangTooLarge says that pods request more of a resource than all nodes have together.
 func GangTooLarge(pods int, resource string, want, total int64) Reason {
 	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
