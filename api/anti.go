@@ -2,11 +2,11 @@ package api
 
 import (
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
 
-	"github.com/cespare/xxhash/v2"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
@@ -167,12 +167,15 @@ func wideLabels(p *v1.Pod) string {
 	return p.Annotations[annotationWide]
 }
 
+// hashLabels does not depend on an order. Its seeds are of this process alone: nobody can make labels that collide.
 func hashLabels(of map[string]string) (sum uint64) {
 	for k, v := range of {
-		sum += xxhash.Sum64String(k) * (xxhash.Sum64String(v) | 1)
+		sum += maphash.String(keySeed, k) * (maphash.String(valueSeed, v) | 1)
 	}
 	return sum
 }
+
+var keySeed, valueSeed = maphash.MakeSeed(), maphash.MakeSeed()
 
 // labelsOf returns the same Labels for all pods with equal ones.
 func (c *Classes) labelsOf(of map[string]string) *Labels {

@@ -19,6 +19,9 @@ func (c *Cache) Number(nodeName string, number int32) {
 // lookCost is what a node that is looked at for the caller counts as, in bytes of constraints compared.
 const lookCost = 16
 
+// Look notes what it costs the caller to look at a node beyond that.
+func (c *Cache) Look(cost int64) { c.compared += cost }
+
 // PlaceWithin is PlaceTaking on the nodes that the caller allows by their numbers; nil allows all.
 func (c *Cache) PlaceWithin(class *api.Class, rank api.Rank, allow func(number int32) bool) (nodeName string, victims []string, ok bool) {
 	return c.placeTaking(class, rank, allow, true)

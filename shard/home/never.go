@@ -108,11 +108,6 @@ func (c *Core) sleepInVain(g *gang, a *reserveCall) {
 	}
 }
 
-// doubtVain has a gang that asks in vain find out whether it still does.
-func (c *Core) doubtVain(g *gang) {
-	g.search.sleep.nodes, g.search.sleep.notBefore = c.nodes-1, c.now
-}
-
 // blockedInVain has a gang blocked that no node would take.
 func (c *Core) blockedInVain(g *gang, a *reserveCall) {
 	if s := g.search.unfit; s != nil {

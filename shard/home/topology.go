@@ -289,8 +289,12 @@ func (c *Core) kinMoved(g *gang, p *pod) time.Time {
 // wakeRuled wakes some of them.
 func (c *Core) wakeRuled() {
 	s := &c.ruledSleepers
-	for namespace := range c.topology.Opened() {
-		c.openRuled(namespace)
+	for namespace, own := range c.topology.Opened() {
+		if _, soon := s.again[namespace]; own {
+			c.openRuled(namespace)
+		} else if !soon { // pods of others come and go as these like
+			s.again[namespace] = c.now.Add(c.cfg.AskAgain)
+		}
 	}
 	if len(s.opened)+len(s.again)+len(s.left) == 0 || c.now.Before(s.next) {
 		return
@@ -339,11 +343,7 @@ func (c *Core) wakeRuled() {
 				}
 				woken[of]++
 			}
-			if vain {
-				c.doubtVain(g)
-			} else {
-				c.wakeUp(g)
-			}
+			g.search.sleep.nodes, g.search.sleep.notBefore = c.nodes-1, c.now // it is over, and others of other namespaces have their turn, too
 			g.search.backoff = 0
 			c.touch(g)
 		}

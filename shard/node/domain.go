@@ -79,7 +79,10 @@ func (c *Core) allowed(namespace string, classes []*api.Class) (allow []func(int
 		}
 		classes[i] = placed
 		if rules != nil {
-			allow[i] = func(number int32) bool { return rules.Obstacle(number, true) == topology.None }
+			allow[i] = func(number int32) bool {
+				c.cache.Look(rules.Cost())
+				return rules.Obstacle(number, true) == topology.None
+			}
 		}
 	}
 	return allow, true

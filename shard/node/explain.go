@@ -46,5 +46,8 @@ func (c *Core) why(rules *topology.Rules, class *api.Class) cache.Reasons {
 	if rules == nil {
 		return c.cache.Why(class)
 	}
-	return c.cache.WhyWithin(class, func(number int32) string { return rules.Obstacle(number, true).String() })
+	return c.cache.WhyWithin(class, func(number int32) string {
+		c.cache.Look(rules.Cost())
+		return rules.Obstacle(number, true).String()
+	})
 }

@@ -75,7 +75,10 @@ func (p *planned) place(class int, in *domain, counted *api.Class, least uint32,
 	if r == nil || !r.Spreads() || !p.alone {
 		return "", nil, false
 	}
-	return p.placeWhere(class, in, counted, least, rank, func(number int32) bool { return r.Later(number, true) == topology.None })
+	return p.placeWhere(class, in, counted, least, rank, func(number int32) bool {
+		p.core.cache.Look(r.Cost())
+		return r.Later(number, true) == topology.None
+	})
 }
 
 // allow returns what the cache asks about nodes for a class, nil if any will do.
@@ -84,7 +87,10 @@ func (p *planned) allow(class int) func(number int32) bool {
 	if r == nil {
 		return nil
 	}
-	return func(number int32) bool { return r.Obstacle(number, true) == topology.None }
+	return func(number int32) bool {
+		p.core.cache.Look(r.Cost())
+		return r.Obstacle(number, true) == topology.None
+	}
 }
 
 // stays reports whether a pod may keep its hold.

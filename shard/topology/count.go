@@ -27,6 +27,9 @@ const (
 	// countedRate is what counting something new may take for a namespace in a second: kins and nodes looked at.
 	countedRate   = 1 << 21
 	countedAtOnce = 3 * countedRate
+
+	// filterBytes bounds the constraints of filters that a namespace made: each node that changes is compared with all of them.
+	filterBytes = 1 << 20
 )
 
 // counter counts pods by node, and by domain for those who ask.
@@ -47,8 +50,9 @@ type counter struct {
 // carrier counts the pods that carry a term, and so repel those that match it.
 type carrier struct {
 	counter
-	term *api.Term
-	kins int
+	term   *api.Term
+	kins   int
+	serial int // order in which they were made
 }
 
 // tally counts by the domains of a topology key, on the nodes that are admitted.
@@ -150,6 +154,7 @@ func (s *spectrum) bounds() (least, most int32) {
 // filter says which nodes a spread counts for pods with some constraints.
 type filter struct {
 	id       string
+	maker    string // in View.filtered
 	admits   []bool // by node
 	affinity *nodeaffinity.RequiredNodeAffinity
 	taints   bool
@@ -348,7 +353,7 @@ func (v *View) spreadTally(c *counter, by string, s *api.Spread, beside []string
 		t = v.newTally(c, s.Topology, beside, f)
 		t.maker = by
 		v.tallied[by]++
-		v.spent.Spend(v.now, by, int64(len(v.nodes)*(1+len(beside))))
+		v.spent.Spend(v.now, by, int64(v.there*(1+len(beside))))
 	}
 	t.used = v.now
 	return t
@@ -384,7 +389,7 @@ func (v *View) counterOf(id, by string, spaces []string, matches func(k *kin) bo
 			of.counters = append(of.counters, s)
 		}
 	}
-	looked := int64(len(v.nodes))
+	looked := int64(v.there)
 	for _, name := range spaces {
 		for _, list := range v.spaces[name].kins {
 			for _, k := range list {
@@ -417,17 +422,18 @@ func (v *View) carrierOf(t *api.Term, by string, most int) *carrier {
 		return nil
 	}
 	v.carried[by] += weight
-	c := &carrier{term: t, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}}
+	v.serial++
+	c := &carrier{term: t, serial: v.serial, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}}
 	v.carriers[t.ID] = c
 	for _, name := range named {
 		s := v.in(name)
 		s.carriers = append(s.carriers, c)
+		s.generation++
 		c.by[name] = true
 	}
 	if selects {
 		v.anywhere = append(v.anywhere, c)
 	}
-	v.generation++
 	return c
 }
 
@@ -452,11 +458,12 @@ func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte, by s
 		return nil, true
 	}
 	id := string([]byte{flag(selects), flag(s.Taints)}) + string(constraints)
-	if f := v.filters[id]; f != nil || !may {
+	if f := v.filters[id]; f != nil || !may || v.filtered[by]+len(id) > filterBytes {
 		return f, f != nil
 	}
-	v.spent.Spend(v.now, by, int64(len(v.nodes)*(1+len(constraints)/64)))
-	f := &filter{id: id, admits: make([]bool, len(v.nodes)), taints: s.Taints, tolerate: spec.Tolerations}
+	v.filtered[by] += len(id)
+	v.spent.Spend(v.now, by, int64(v.there*(1+len(constraints)/64)))
+	f := &filter{id: id, maker: by, admits: make([]bool, len(v.nodes)), taints: s.Taints, tolerate: spec.Tolerations}
 	if selects {
 		a := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 		f.affinity = &a
@@ -552,7 +559,7 @@ func (v *View) sweep() {
 		lone := func(c *carrier) bool { return dead[&c.counter] }
 		v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
 		for _, s := range v.spaces {
-			s.counters, s.carriers = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone)
+			s.counters, s.carriers, s.concerned = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone), slices.DeleteFunc(s.concerned, lone)
 			for _, list := range s.kins {
 				for _, k := range list {
 					k.in = slices.DeleteFunc(slices.Clone(k.in), gone)
@@ -584,8 +591,23 @@ func (v *View) sweep() {
 			columns[c] = true
 		}
 	}
-	maps.DeleteFunc(v.filters, func(_ string, f *filter) bool { return !filters[f] })
+	maps.DeleteFunc(v.filters, func(_ string, f *filter) bool {
+		if filters[f] {
+			return false
+		}
+		if v.filtered[f.maker] -= len(f.id); v.filtered[f.maker] <= 0 {
+			delete(v.filtered, f.maker)
+		}
+		return true
+	})
 	maps.DeleteFunc(v.columns, func(_ string, c *column) bool { return !columns[c] })
+	for n := range v.nodes { // anybody can make pods that name nodes which do not exist
+		if of := &v.nodes[n]; of.object == nil && !of.seen && of.entries == 0 && of.name != "" {
+			delete(v.byName, of.name)
+			*of = node{}
+			v.free = append(v.free, int32(n))
+		}
+	}
 }
 
 // allCounted has the pods of all namespaces counted from now on, and of those that come.

@@ -178,8 +178,9 @@ func (v *View) judgeClaims(members []Member, point place) (verdict Verdict) {
 				}
 			}
 			key := [2]string{m.Namespace, claim}
-			inUse := used[key] || slices.ContainsFunc(v.in(m.Namespace).users[claim], func(p *pod) bool {
-				return p.object.UID != m.UID && (p.object.Node != "" || !fault.On(fault.ClaimRowsIgnored) && slices.ContainsFunc(v.rows[p.object.UID], func(r *row) bool {
+			inUse := used[key] || slices.ContainsFunc(v.in(m.Namespace).users[claim], func(u user) bool {
+				p := u.pod.object
+				return p.UID != m.UID && (p.Node != "" || !fault.On(fault.ClaimRowsIgnored) && slices.ContainsFunc(v.rows[p.UID], func(r *row) bool {
 					return r.place.compare(point) <= 0 && !isOne(members, r)
 				}))
 			})

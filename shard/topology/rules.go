@@ -36,6 +36,7 @@ func (o Obstacle) String() string {
 // Rules are what the pods of a class in a namespace have to satisfy. They hold until the next event.
 type Rules struct {
 	generation uint64
+	local      uint64 // space.generation
 	namespace  string
 	spread     []spreadRule
 	anti       []*tally
@@ -65,8 +66,26 @@ func (v *View) Concerned(namespace string) bool {
 	if len(v.anywhere) == 0 {
 		return false
 	}
-	s = v.in(namespace)
-	return slices.ContainsFunc(v.anywhere, func(c *carrier) bool { return c.term.Concerns(namespace, s.labels) })
+	return len(v.concerning(v.in(namespace))) > 0
+}
+
+// concerning returns the carriers that select namespaces, and this among them. Each is compared once, for any tenant may make many.
+func (v *View) concerning(s *space) []*carrier {
+	if s.compared == v.serial {
+		return s.concerned
+	}
+	i := len(v.anywhere)
+	for i > 0 && v.anywhere[i-1].serial > s.compared {
+		i--
+	}
+	for _, c := range v.anywhere[i:] {
+		if c.term.Concerns(s.name, s.labels) {
+			s.concerned = append(s.concerned, c)
+			s.generation++
+		}
+	}
+	s.compared = v.serial
+	return s.concerned
 }
 
 // RulesOf returns what the pods of a class have to satisfy, nil for nothing. A class whose labels are not said is taken for one that all
@@ -76,8 +95,9 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	if len(class.Joins) == 0 && len(terms) == 0 && !v.Concerned(namespace) {
 		return nil, true
 	}
-	key := ruleKey{namespace, class.Key}
-	if r, known := v.rules[key]; known && r.generation == v.generation {
+	key, of := ruleKey{namespace, class.Key}, v.in(namespace)
+	v.concerning(of)
+	if r, known := v.rules[key]; known && r.generation == v.generation && r.local == of.generation {
 		r.use(v)
 		return r.orNil(), true
 	}
@@ -85,7 +105,7 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	r.generation = v.generation
+	r.generation, r.local = v.generation, of.generation
 	if len(v.rules) >= remembered {
 		clear(v.rules)
 	}
@@ -131,12 +151,13 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		}
 		r.anti = append(r.anti, v.tallyOf(s, t.Topology, nil, nil))
 	}
-	of := v.in(namespace)
-	for _, list := range [][]*carrier{of.carriers, v.anywhere} {
+	of, avoided := v.in(namespace), map[*tally]bool{}
+	for _, list := range [][]*carrier{of.carriers, v.concerning(of)} {
 		for _, c := range list {
 			if class.Labelled && c.term.Matches(namespace, of.labels, class.Labels) || !class.Labelled && c.term.Concerns(namespace, of.labels) {
 				c.by[namespace] = true
-				if t := v.tallyOf(&c.counter, c.term.Topology, nil, nil); !slices.Contains(r.avoided, t) {
+				if t := v.tallyOf(&c.counter, c.term.Topology, nil, nil); !avoided[t] {
+					avoided[t] = true
 					r.avoided = append(r.avoided, t)
 				}
 			}
@@ -316,6 +337,11 @@ func (r *Rules) Lacks() (l Lack, some bool) {
 // even says what keeps a pod from a node if all domains had as many pods as its own.
 func (r *Rules) even(n int32) Obstacle {
 	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.of[n], false) + s.self })
+}
+
+// Cost is what it takes to ask about a node, in bytes of constraints compared. A few rules cost nothing more than the node.
+func (r *Rules) Cost() int64 {
+	return int64(len(r.spread)+len(r.anti)+len(r.avoided)+len(r.affinity)) / 2
 }
 
 // Spreads reports whether Later may differ from Obstacle.

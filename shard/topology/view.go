@@ -17,6 +17,7 @@ type View struct {
 
 	nodes   []node
 	byName  map[string]int32
+	free    []int32            // numbers of nodes that nobody has seen, and that no pod names any more
 	columns map[string]*column // by the label of nodes that it is about
 	hosts   map[string]int     // nodes by hostname
 	shared  bool               // some had the same: then the terms about hostnames are for this package, too
@@ -43,10 +44,12 @@ type View struct {
 	tallies       []*tally
 	filters       map[string]*filter
 	rules         map[ruleKey]*Rules
-	generation    uint64         // of carriers: rules of another are made anew
+	serial        int            // of the last carrier
+	generation    uint64         // of all that rules are made of: those of another are made anew
 	made          map[string]int // counters by namespace,
 	carried       map[string]int // carriers,
-	tallied       map[string]int // and tallies of spreads
+	tallied       map[string]int // tallies of spreads,
+	filtered      map[string]int // and bytes of filters
 	spent         fair.Budget    // on counting what is new
 	swept         time.Time
 	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
@@ -88,6 +91,7 @@ type node struct {
 	object  *api.Node // nil: it does not exist
 	seen    bool      // it did once,
 	version string    // and this is the newest version that was seen
+	entries int       // of pods
 }
 
 // column says in which domain of a topology key each node is.
@@ -104,17 +108,28 @@ type space struct {
 	name     string
 	labels   map[string]string
 	pods     map[string]*pod   // by UID
-	users    map[string][]*pod // by claim: those that name it
+	users    map[string][]user // by claim: those that name it
 	counted  bool              // some constraint is about its pods, and so they are counted
 	kins     map[kinKey][]*kin
 	counters []*counter // that name it
 	carriers []*carrier // of terms that name it
+
+	concerned  []*carrier // of terms that select namespaces, and this is one of them,
+	compared   int        // as far as carriers have been compared: the serial of the last one
+	generation uint64     // of both: rules of another are made anew
 }
 
 // pod is one that is not finished.
 type pod struct {
 	object  *api.Pod
 	entries []entry
+	at      []int32 // by claim that it names: where it is among the users
+}
+
+// user is a pod that names a claim, its k-th.
+type user struct {
+	pod *pod
+	k   int32
 }
 
 // entry is a pod where it counts.
@@ -147,7 +162,7 @@ func New() *View {
 	return &View{
 		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
 		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
-		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
+		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, filtered: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
 		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
 	}
 }
@@ -190,7 +205,11 @@ func (v *View) Step(now time.Time, ev event.Event) {
 func (v *View) nodeOf(name string) int32 {
 	n, known := v.byName[name]
 	if !known {
-		n = int32(len(v.nodes))
+		if n = int32(len(v.nodes)); len(v.free) > 0 {
+			n, v.free = v.free[len(v.free)-1], v.free[:len(v.free)-1]
+			v.byName[name], v.nodes[n] = n, node{name: name}
+			return n
+		}
 		v.byName[name] = n
 		v.nodes = append(v.nodes, node{name: name})
 		for _, c := range v.columns {
@@ -245,7 +264,7 @@ func (v *View) move(n int32, object *api.Node) {
 	}
 	for _, t := range v.tallies {
 		t.put(n, 1)
-		v.open(t.counter)
+		v.open(t.counter, "")
 	}
 }
 
@@ -359,7 +378,7 @@ func (c *column) place(n int32, object *api.Node) {
 func (v *View) in(namespace string) *space {
 	s := v.spaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, pods: map[string]*pod{}, users: map[string][]*pod{}, kins: map[kinKey][]*kin{}, counted: v.everywhere}
+		s = &space{name: namespace, pods: map[string]*pod{}, users: map[string][]user{}, kins: map[kinKey][]*kin{}, counted: v.everywhere}
 		v.spaces[namespace] = s
 	}
 	return s
@@ -413,8 +432,9 @@ func (v *View) podSeen(object *api.Pod) {
 	if p == nil {
 		p = &pod{}
 		s.pods[object.UID] = p
-		for _, claim := range object.Claims { // it never names others
-			s.users[claim] = append(s.users[claim], p)
+		for k, claim := range object.Claims { // it never names others
+			p.at = append(p.at, int32(len(s.users[claim])))
+			s.users[claim] = append(s.users[claim], user{p, int32(k)})
 		}
 	}
 	p.object = object
@@ -429,8 +449,12 @@ func (v *View) podGone(namespace, uid string) {
 	v.set(p, nil)
 	s := v.spaces[namespace]
 	delete(s.pods, uid)
-	for _, claim := range p.object.Claims {
-		if s.users[claim] = slices.DeleteFunc(s.users[claim], func(o *pod) bool { return o == p }); len(s.users[claim]) == 0 {
+	for k, claim := range p.object.Claims {
+		list := s.users[claim]
+		last := list[len(list)-1]
+		list[p.at[k]], last.pod.at[last.k] = last, p.at[k]
+		list[len(list)-1] = user{}
+		if s.users[claim] = list[:len(list)-1]; len(list) == 1 {
 			delete(s.users, claim)
 		}
 	}
@@ -502,6 +526,7 @@ func (v *View) count(e entry, by int32) {
 	var c counts
 	c[e.weight] = 1
 	k := e.kin
+	v.nodes[e.node].entries += int(by)
 	on := k.on[e.node]
 	on.add(c, by)
 	if on.none() {
@@ -513,13 +538,13 @@ func (v *View) count(e entry, by int32) {
 	for _, s := range k.in {
 		s.add(e.node, c, by)
 		if opens {
-			v.open(s)
+			v.open(s, k.space.name)
 		}
 	}
 	for _, s := range k.terms {
 		s.add(e.node, c, by)
 		if opens {
-			v.open(&s.counter)
+			v.open(&s.counter, k.space.name)
 		}
 	}
 }
@@ -611,7 +636,8 @@ func (v *View) namespaceSeen(name string, labels map[string]string) {
 		return
 	}
 	s.labels = labels
-	v.generation++
+	s.concerned, s.compared = nil, 0
+	s.generation++
 	v.changed[name] = true // other terms may be about its own pods
 	for _, key := range sortedKeys(s.kins) {
 		for _, k := range s.kins[key] {
@@ -622,11 +648,11 @@ func (v *View) namespaceSeen(name string, labels map[string]string) {
 			}
 			for _, c := range before {
 				c.addAll(k, -1)
-				v.open(c)
+				v.open(c, name)
 			}
 			for _, c := range k.in {
 				c.addAll(k, 1)
-				v.open(c)
+				v.open(c, name)
 			}
 		}
 	}
@@ -676,7 +702,8 @@ func (v *View) Bound(namespace, uid, name string) {
 	}
 }
 
-// Opened returns the namespaces for which something is counted otherwise since the last call, so that a pod may fit that did not before.
+// Opened returns the namespaces for which something is counted otherwise since the last call, so that a pod may fit that did not before: true
+// where that is because of the nodes or of its own pods, false where others' pods alone came or went.
 func (v *View) Opened() map[string]bool {
 	if len(v.changed) == 0 {
 		return nil
@@ -686,12 +713,13 @@ func (v *View) Opened() map[string]bool {
 	return out
 }
 
-func (v *View) open(s *counter) {
+// open notes that something is counted otherwise because of a pod of a namespace, or with "" of a node.
+func (v *View) open(s *counter, because string) {
 	if v.trials > 0 {
 		return
 	}
 	s.opened++
 	for namespace := range s.by {
-		v.changed[namespace] = true
+		v.changed[namespace] = v.changed[namespace] || because == "" || because == namespace
 	}
 }
