@@ -611,7 +611,11 @@ func (c *check) says(x *shard, o event.Send) {
 	switch b := o.Body.Body.(type) {
 	case *wire.Envelope_Reserve:
 		c.mayClaim[b.Reserve.Gang.Uid] = b.Reserve.Claims
-		c.w.count("reservations requested")
+		if b.Reserve.Vain {
+			c.w.count("reservations requested in vain")
+		} else {
+			c.w.count("reservations requested")
+		}
 		return
 	case *wire.Envelope_Unreserve:
 		delete(c.waits, b.Unreserve.Gang.Uid)

@@ -49,7 +49,8 @@ func TestSlowWaves(t *testing.T) {
 }
 
 // TestBarredAskNothing: the nodes of one zone are full, so with maxSkew 1 two pods of an app are bound, and the others wait for a pod in that zone.
-// They do not take quota meanwhile, but for the one that looks whether there is room, and all are bound once there is.
+// They do not take quota meanwhile, but for the one that looks whether there is room, and all are bound once there is. The others ask in vain, so that
+// autoscalers are told of as many as there is quota for.
 func TestBarredAskNothing(t *testing.T) {
 	const pods = 60
 	w := waveWorld(1)
@@ -69,10 +70,13 @@ func TestBarredAskNothing(t *testing.T) {
 	if n := w.counts["conditions written"]; n < pods-2 {
 		t.Errorf("%d conditions were written, want one for each of the %d pods that wait", n, pods-2)
 	}
-	first := w.counts["reservations requested"]
+	first, vain := w.counts["reservations requested"], w.counts["reservations requested in vain"]
 	w.until(time.Minute, func() bool { return false })
 	if n := w.counts["reservations requested"] - first; first > pods || n > 10 {
 		t.Errorf("%d reservations were requested in the first 30 s, and %d in the minute after; want at most one a pod, and then one in 10 s", first, n)
+	}
+	if n := w.counts["reservations requested in vain"] - vain; n < pods-3 || n > 3*pods {
+		t.Errorf("%d reservations were requested in vain in that minute, want one a pod in 30 s", n)
 	}
 	full("1000")
 	w.until(20*time.Second, func() bool { return w.counts["bindings"] == pods })
