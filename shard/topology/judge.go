@@ -122,23 +122,28 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 		}
 	}
-	for len(joining) > 0 {
-		left := joining[:0:0]
-		for _, i := range joining {
-			if (&Rules{affinity: rules[i].affinity, self: rules[i].self}).Obstacle(v.nodeOf(members[i].Node), false) == None {
-				t.Add(members[i].Namespace, members[i].UID, members[i].Node)
-			} else {
-				left = append(left, i)
+	joins := joining
+	join := func(joining []int) {
+		for len(joining) > 0 {
+			left := joining[:0:0]
+			for _, i := range joining {
+				if (&Rules{affinity: rules[i].affinity, self: rules[i].self}).Obstacle(v.nodeOf(members[i].Node), false) == None {
+					t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+				} else {
+					left = append(left, i)
+				}
 			}
-		}
-		if len(left) == len(joining) {
-			for _, i := range left {
-				against(i, Lonely)
+			if len(left) == len(joining) {
+				for _, i := range left {
+					against(i, Lonely)
+				}
+				return
 			}
-			break
+			joining = left
 		}
-		joining = left
 	}
+	join(joining)
+	lonely := len(verdict.Against)
 	for i := range members {
 		if rules[i] == nil || slices.Contains(verdict.Against, members[i].UID) {
 			continue
@@ -158,6 +163,18 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			against(i, rest.Obstacle(n, false))
 		}
 		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+	}
+	if len(verdict.Against) > lonely && len(joins) > 0 { // what is refused supports nobody
+		refused := make(map[string]bool, len(verdict.Against))
+		for _, uid := range verdict.Against {
+			refused[uid] = true
+		}
+		for i := range members {
+			if refused[members[i].UID] || slices.Contains(joins, i) {
+				t.Without(members[i].Namespace, members[i].UID)
+			}
+		}
+		join(slices.DeleteFunc(slices.Clone(joins), func(i int) bool { return refused[members[i].UID] }))
 	}
 	if !behind.None() && len(verdict.Against) == 0 {
 		return Verdict{Wait: true, Behind: behind}
