@@ -114,15 +114,14 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		verdict.Against = append(verdict.Against, members[i].UID)
 	}
 	// An affinity asks for pods that were there before, so its pods join one after another. The rest is judged in the end.
-	var joining []int
+	var joins []int
 	for i := range members {
 		if rules[i] != nil && len(rules[i].affinity) > 0 {
-			joining = append(joining, i)
+			joins = append(joins, i)
 		} else {
 			t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 		}
 	}
-	joins := joining
 	join := func(joining []int) {
 		for len(joining) > 0 {
 			left := joining[:0:0]
@@ -142,7 +141,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 			joining = left
 		}
 	}
-	join(joining)
+	join(joins)
 	lonely := len(verdict.Against)
 	for i := range members {
 		if rules[i] == nil || slices.Contains(verdict.Against, members[i].UID) {

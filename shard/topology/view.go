@@ -123,7 +123,8 @@ type space struct {
 type pod struct {
 	object  *api.Pod
 	entries []entry
-	at      []int32 // by claim that it names: where it is among the users
+	claims  []string // that it named when it was first seen: it never names others,
+	at      []int32  // and where it is among the users of each
 }
 
 // user is a pod that names a claim, its k-th.
@@ -430,9 +431,9 @@ func (v *View) podSeen(object *api.Pod) {
 	s := v.in(object.Namespace)
 	p := s.pods[object.UID]
 	if p == nil {
-		p = &pod{}
+		p = &pod{claims: object.Claims}
 		s.pods[object.UID] = p
-		for k, claim := range object.Claims { // it never names others
+		for k, claim := range p.claims {
 			p.at = append(p.at, int32(len(s.users[claim])))
 			s.users[claim] = append(s.users[claim], user{p, int32(k)})
 		}
@@ -449,7 +450,7 @@ func (v *View) podGone(namespace, uid string) {
 	v.set(p, nil)
 	s := v.spaces[namespace]
 	delete(s.pods, uid)
-	for k, claim := range p.object.Claims {
+	for k, claim := range p.claims {
 		list := s.users[claim]
 		last := list[len(list)-1]
 		list[p.at[k]], last.pod.at[last.k] = last, p.at[k]
