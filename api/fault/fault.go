@@ -70,6 +70,7 @@ const (
 	DomainUnnamed       Fault = "domain-unnamed"        // shard/home: pods are held wherever the shards of their domain have room
 	DomainStale         Fault = "domain-stale"          // shard/home: what was held in one domain is committed, whatever labels its nodes have by then
 	GangUnjudged        Fault = "gang-unjudged"         // shard/home: a gang over several shards is not judged
+	LeftUnjudged        Fault = "left-unjudged"         // shard/node: when a row is given up after the judgement, the rest of its Commit is bound all the same
 	LogAnewComplete     Fault = "log-anew-complete"     // shard/topology: rows that the log lacks when it is read anew are over
 	ClaimForgotten      Fault = "claim-forgotten"       // coordinator: a new term does not go on with the claims that it finds
 	RealShares          Fault = "real-shares"           // coordinator: what was promised, and what is on its way out, does not count

@@ -83,6 +83,7 @@ func (c *Core) dropUnbindable(m *commit) {
 // bind asks for the Bindings of what is durable and was not sent.
 func (c *Core) bind(m *commit) {
 	c.dropUnready(m)
+	c.dropUnfit(m)
 	for _, r := range m.rows {
 		if r.phase != prepared {
 			continue

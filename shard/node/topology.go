@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/topology"
 )
@@ -175,13 +176,7 @@ func (b *behind) still() bool { return !b.None() && b.Stamp() == b.stamp }
 
 // judge decides about a durable commit that binds at once, and reports whether it may go on. It may be too early to tell.
 func (c *Core) judge(m *commit) bool {
-	members := make([]topology.Member, 0, len(m.rows))
-	for _, r := range m.rows {
-		if r.phase == prepared {
-			members = append(members, topology.Member{UID: r.uid, Namespace: r.ns, Version: r.rv, Node: r.node, Class: r.class})
-		}
-	}
-	v := c.topology.Judge(m.place(), members)
+	v := c.topology.Judge(m.place(), m.members())
 	if v.Behind.None() {
 		m.behind = behind{}
 	} else {
@@ -208,6 +203,33 @@ func (c *Core) judge(m *commit) bool {
 	}
 	m.judged = true
 	return true
+}
+
+// members are the pods that are to be bound.
+func (m *commit) members() []topology.Member {
+	members := make([]topology.Member, 0, len(m.rows))
+	for _, r := range m.rows {
+		if r.phase == prepared {
+			members = append(members, topology.Member{UID: r.uid, Namespace: r.ns, Version: r.rv, Node: r.node, Class: r.class})
+		}
+	}
+	return members
+}
+
+// dropUnfit gives up the rows of a commit that relied on rows of it which were given up since it was judged. Rows at other shards count
+// for none of them then: where they are enough, the pods find their places at the next try.
+func (c *Core) dropUnfit(m *commit) {
+	left := m.members()
+	if len(left) == len(m.rows) || fault.On(fault.LeftUnjudged) {
+		return
+	}
+	unfit := c.topology.Unfit(m.place(), left)
+	for _, r := range m.rows {
+		if r.phase == prepared && unfit[r.uid] {
+			c.giveUp(r)
+			c.note(r, wire.BindOutcome_BIND_FREE, "")
+		}
+	}
 }
 
 // waitedLong reports whether a commit that cannot be judged yet is to wait no longer.

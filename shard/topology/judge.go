@@ -52,6 +52,33 @@ func (b Behind) Stamp() uint64 { return b.rules.stamp() }
 // rows are. Two constraints may so have pods wait for each other. Whoever calls has to end a wait that lasts too long (Behind.Rises). The
 // pods of a gang with several keys do not wait.
 func (v *View) Judge(revision int64, members []Member) Verdict {
+	return v.judge(revision, members, true)
+}
+
+// Unfit returns the pods that may not be bound, of those that are left of a Commit: others that were judged with them will not be bound.
+// Nor may any of them if too little is known now.
+func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
+	unfit = map[string]bool{}
+	for len(left) > 0 {
+		verdict := v.judge(revision, left, false)
+		for _, uid := range verdict.Against {
+			unfit[uid] = true
+		}
+		if verdict.Wait {
+			for _, m := range left {
+				unfit[m.UID] = true
+			}
+		}
+		if !verdict.Wait && len(verdict.Against) == 0 {
+			break
+		}
+		left = slices.DeleteFunc(slices.Clone(left), func(m Member) bool { return unfit[m.UID] })
+	}
+	return unfit
+}
+
+// judge is Judge, with or without the wait for other domains.
+func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 	if (v.position < revision || v.position == 0 || v.gap) && !fault.On(fault.JudgedUnseen) {
 		return Verdict{Wait: true}
 	}
@@ -153,7 +180,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 		switch n := v.nodeOf(members[i].Node); rest.Obstacle(n, false) {
 		case None:
 		case Skewed:
-			if first == point.revision && rest.even(n) == None {
+			if patient && first == point.revision && rest.even(n) == None {
 				behind = rules[i].behind(n)
 				break
 			}

@@ -53,6 +53,7 @@
 //	R25* waits-for-ever         A row that would be fit if others were bound, wherever they are in the log, waits for them, but not for ever.
 //	R26* gangs-wait             Only Commits whose rows are all in one key wait so.
 //	R27* nodes-unsaid           Rows name the version of their node: one that the view knows at an older one counts as R10 says.
+//	R28* left-unjudged          When its node shard gives up a row after the judgement, it judges what it has of that Commit anew.
 //
 // What the model corrected:
 //   - R4. The node shard writes rows of several gangs in one key, so that they have one CreateRevision. By "place < point"
@@ -70,6 +71,7 @@
 //   - R10 and R27. Nodes are one more watch with a pace of its own, and a node may be in another domain than it was.
 //   - R23. The table changes while a node shard writes the rows of a gang in two keys, and the second one is refused. Nobody judges
 //     that Commit, and the first row would keep others away for ever.
+//   - R28. A node may be over its limits by the time a Commit is judged fit. The pods that go elsewhere were judged with those that went there.
 //   - R25 and R26. A wave of a spread need not be bound before the rows of the next one are written: these wait in the log, and are
 //     judged when others are bound or over. A judge may take its time, so nothing else changes. But two that rely on each other would wait
 //     for ever: single pods if they wait for rows behind them, and gangs with several places in any case, since rows of each may be before

@@ -23,6 +23,7 @@ type Config struct {
 	Timeouts  bool  // node shards give up prepared rows of gangs over several whenever they like
 	Refusals  bool  // node shards refuse Commits of such gangs whenever they like
 	NewNode   bool  // the node of the first pod is created late, and shards see it as late as they like
+	Drops     bool  // node shards give up one row of a gang after it was judged fit
 	MovedNode bool  // it was in another domain before the pod's shard placed the pod, and shards see the change as late as they like
 	PointsWin bool  // a gang is not judged against one whose point is behind its own
 	Progress  bool  // somebody has to be placed in the end
@@ -47,7 +48,7 @@ func (cfg Config) String() string {
 	for _, o := range []struct {
 		on   bool
 		name string
-	}{{cfg.Late, "late"}, {cfg.Clean, "clean"}, {cfg.Timeouts, "timeouts"}, {cfg.Refusals, "refusals"}, {cfg.NewNode, "new node"}, {cfg.MovedNode, "moved node"}, {cfg.PointsWin, "points win"}, {cfg.Progress, "progress"}} {
+	}{{cfg.Late, "late"}, {cfg.Clean, "clean"}, {cfg.Timeouts, "timeouts"}, {cfg.Refusals, "refusals"}, {cfg.Drops, "drops"}, {cfg.NewNode, "new node"}, {cfg.MovedNode, "moved node"}, {cfg.PointsWin, "points win"}, {cfg.Progress, "progress"}} {
 		if o.on {
 			out += ", " + o.name
 		}

@@ -34,13 +34,14 @@ const (
 	WaitsForEver
 	GangsWait
 	NodesUnsaid
+	LeftUnjudged
 	rules
 )
 
 var ruleNames = [rules]string{"judged-unseen", "later-rows-count", "plain-unjudged", "key-is-one-place", "removed-is-over", "same-version-is-over",
 	"given-up-unsaid", "rows-without-terms", "labels-unawaited", "unknown-node-is-nowhere", "rows-support", "said-supports", "gang-supports",
 	"listed-before-read", "start-unlisted", "break-unlisted", "late-bind", "bind-of-any-commit", "home-judges-unseen", "judged-once", "heir-binds",
-	"heir-removes-unmoved", "rest-is-kept", "ignored-after-read", "waits-for-ever", "gangs-wait", "nodes-unsaid"}
+	"heir-removes-unmoved", "rest-is-kept", "ignored-after-read", "waits-for-ever", "gangs-wait", "nodes-unsaid", "left-unjudged"}
 
 func (r Rule) String() string { return ruleNames[r] }
 

@@ -29,7 +29,7 @@ func Small() []Config {
 			all = append(all, in(name, Config{Deaths: 1}, 1, 1))
 		}
 	}
-	return append(all, in("plain", Config{NewNode: true, Edits: 1}), in("support-gang", Config{Timeouts: true}, 1, 1), in("leader", Config{Timeouts: true}), in("leader", Config{Edits: 1}),
+	return append(all, in("plain", Config{NewNode: true, Edits: 1}), in("support-gang", Config{Timeouts: true}, 1, 1), in("leader", Config{Timeouts: true}), in("leader", Config{Edits: 1}), in("leader-own", Config{Drops: true}), in("leader-own", Config{Drops: true, Edits: 1}), in("gang-one", Config{Drops: true}, 1, 1),
 		in("spread", Config{}), in("spread", Config{Edits: 1}, 1, 1, 1), in("spread-waves", Config{}, 1, 1, 1), in("mutual", Config{}), in("mutual", Config{Edits: 1}), in("mutual-gangs", Config{}, 1, 1), in("gangs", Config{}, 1, 1), in("gangs", Config{PointsWin: true}, 1, 1))
 }
 
@@ -98,6 +98,7 @@ func EachWeakened() []Weakened {
 		{WaitsForEver, in("mutual", Config{}, 1, 1)},
 		{GangsWait, in("mutual-gangs", Config{}, 1, 1)},
 		{NodesUnsaid, in("plain", Config{MovedNode: true})},
+		{LeftUnjudged, in("leader-own", Config{Drops: true})},
 	}
 	for i := range all {
 		all[i].In.Weak, all[i].In.Limit = []Rule{all[i].Rule}, 2_000_000

@@ -14,6 +14,7 @@ const (
 	writeKey
 	refuse
 	judge
+	drop
 	bindArrives
 	giveUp
 	bindPod
@@ -117,6 +118,12 @@ func (m *machine) next(s *state, emit func(step, *state, string)) {
 			if v := m.judge(s, i, u, k, !m.weak.has(WaitsForEver)); v != open {
 				bad := m.decide(from(), i, u, k, v)
 				emit(step{judge, i, u, k}, &n, bad)
+				for x := range uint8(pods) {
+					if m.Drops && v == yes && cm.many == 0 && s.row[x][k].phase == prepared && cm.pods&(1<<x) != 0 {
+						bad := m.drop(from(), i, u, x, k)
+						emit(step{drop, i, x, k}, &n, bad)
+					}
+				}
 			}
 		}
 	}
@@ -396,12 +403,41 @@ func (m *machine) singleRow(s *state, u, k uint8) *row {
 	panic("order: a Commit without pods")
 }
 
+// drop is decide for a Commit that is fit, of which a row is given up before the others are sent. They are judged anew, without it.
+func (m *machine) drop(s *state, i, u, x, k uint8) string {
+	cm := &s.commit[u][k]
+	all := cm.pods
+	m.abandon(s, &s.row[x][k])
+	cm.pods &^= 1 << x
+	bad := ""
+	if cm.pods != 0 {
+		v := uint8(yes)
+		if !m.weak.has(LeftUnjudged) {
+			v = m.judge(s, i, u, k, true)
+		}
+		if v == open { // too little is known now
+			v = no
+		}
+		bad = m.decide(s, i, u, k, v)
+	}
+	cm.pods, cm.verdict = all, yes
+	return bad
+}
+
+// abandon gives up a row that was not sent. The heir resolves it where its shard may write no more.
+func (m *machine) abandon(s *state, r *row) {
+	r.phase = givenUp
+	if !m.lost(s, r) {
+		s.rev++
+		r.given = s.rev
+	}
+}
+
 // decide has a judge carry out its verdict, and returns what is wrong with it (C4).
 func (m *machine) decide(s *state, i, u, k, verdict uint8) string {
 	cm := &s.commit[u][k]
 	cm.verdict = verdict
 	if cm.many == 0 {
-		lost := m.lost(s, m.singleRow(s, u, k))
 		for x := range uint8(pods) {
 			r := &s.row[x][k]
 			switch {
@@ -409,11 +445,7 @@ func (m *machine) decide(s *state, i, u, k, verdict uint8) string {
 			case verdict == yes:
 				r.phase = sent
 			default:
-				r.phase = givenUp
-				if !lost { // else the heir resolves it
-					s.rev++
-					r.given = s.rev
-				}
+				m.abandon(s, r)
 			}
 		}
 	}
@@ -471,6 +503,8 @@ func (m *machine) say(st step, s, n *state) string {
 		return fmt.Sprintf("%s: Commit of %s is refused", who, pod)
 	case judge:
 		return fmt.Sprintf("%s: judges Commit %d of %s: %s", who, st.k+1, gang, [...]string{"", "yes", "no"}[n.commit[st.x][st.k].verdict])
+	case drop:
+		return fmt.Sprintf("%s: judges Commit %d of %s: yes, and gives up the row of %s", who, st.k+1, m.World.names(n.commit[m.unitOf[st.x]][st.k].pods), pod)
 	case bindArrives:
 		return fmt.Sprintf("%s: Bind of %s arrives", who, pod)
 	case giveUp:

@@ -133,6 +133,8 @@ var Worlds = []World{
 	// l1 needs l2, which is of its gang.
 	{Name: "leader", Pods: []string{"l1", "l2"}, Gangs: [][]uint8{{0, 1}}, Home: []uint8{a}, Node: []uint8{a, b},
 		Terms: 1, Needs: [pods]uint8{2}, Heir: toC},
+	{Name: "leader-own", Pods: []string{"l1", "l2"}, Gangs: [][]uint8{{0, 1}}, Home: []uint8{a}, Node: []uint8{a, a},
+		Terms: 1, Needs: [pods]uint8{2}, Heir: toC},
 	// A spread: x1 and x3 in one zone, x2 in the other.
 	{Name: "spread", Pods: []string{"x1", "x2", "x3"}, Gangs: [][]uint8{{0}, {1}, {2}}, Home: []uint8{a, b, b}, Node: []uint8{a, b, b},
 		Terms: 7, Zones: [pods]uint8{1, 2, 1}, Skew: true, Heir: toC},

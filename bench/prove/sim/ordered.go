@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,9 @@ import (
 //
 //   - against every pod that is on a node by a row with an earlier place and was not over when the pod landed,
 //   - supported only by pods that were bound, at some moment since its rows were durable and wide, by pods that Bindings of ours bound after
-//     that moment, or by rows of the same point. For a shard is told what became of Bindings, and counts their pods before its watch shows
-//     them, and before it shows which of the others were deleted meanwhile.
+//     that moment, or by rows of the same point, but for those that were given up before the rest of their Commit was bound. For a shard is
+//     told what became of Bindings, and counts their pods before its watch shows them, and before it shows which of the others were deleted
+//     meanwhile.
 //
 // Nobody knows when it was judged in between, nor how far the judge's watch had come. So what counts against a pod is what counted all that
 // time, under all labels that it had; and what supports it is what did at any moment. What others bound counts against it once it was seen
@@ -39,6 +41,8 @@ type line struct {
 	version   string    // of the node, that the shard knew
 	place     int64     // the revision at which its key was created, and 16 bits for its position in the key
 	at        time.Time // when it was durable
+	row       string    // rowKey
+	commit    string    // that it was written for
 	word      *word
 }
 
@@ -150,9 +154,9 @@ func (o *ordered) wrote(c *check, ch protocol.Op) {
 	writer := strings.Split(ch.Key, "/")[1]
 	o.lines[ch.Key] = map[string]*line{}
 	for i, r := range rec.Rows {
-		l := &line{uid: r.PodUid, node: r.Node, version: r.NodeResourceVersion, place: kv.Create<<16 + int64(i), at: c.w.now}
 		last := c.sought[writer+" "+r.PodUid]
-		if l.word = o.words[last.commit]; l.word == nil || last.row != rowKey(r.PodUid, r.PodResourceVersion, r.Node) {
+		l := &line{uid: r.PodUid, node: r.Node, version: r.NodeResourceVersion, place: kv.Create<<16 + int64(i), at: c.w.now, row: rowKey(r.PodUid, r.PodResourceVersion, r.Node), commit: last.commit}
+		if l.word = o.words[last.commit]; l.word == nil || last.row != l.row {
 			l.word = &word{gang: rec.Gangs[r.Gang].Uid, binds: true}
 		}
 		l.word.lines = append(l.word.lines, l)
@@ -316,12 +320,20 @@ func (o *ordered) ahead(out map[string]string, l *landed, at time.Time, match fu
 }
 
 // with adds the rows of the same point.
-func (o *ordered) with(out map[string]string, l *landed, match func(map[string]string) bool) {
+func (o *ordered) with(c *check, out map[string]string, l *landed, match func(map[string]string) bool) {
 	for _, r := range l.line.word.lines {
-		if past := o.history[r.uid]; r.uid != l.line.uid && len(past) > 0 && slices.ContainsFunc(past, func(s sight) bool { return match(s.labels) }) {
+		if r != l.line && c.mayBind(r, l.line) && o.ever(r.uid, match) {
 			out[r.uid] = r.node
 		}
 	}
+}
+
+// mayBind reports whether a row was not given up when another one of the same point was bound. All rows of a Commit are sent at once.
+func (c *check) mayBind(r, bound *line) bool { return r.commit != bound.commit || c.asked[r.row] }
+
+// ever reports whether a pod ever had labels that match.
+func (o *ordered) ever(uid string, match func(map[string]string) bool) bool {
+	return slices.ContainsFunc(o.history[uid], func(s sight) bool { return match(s.labels) })
 }
 
 func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint, from time.Time) {
@@ -362,7 +374,7 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 			}
 			pods := o.bound(l, t, func(s sight) bool { return match(s.labels) && !s.deleting })
 			o.ahead(pods, l, t, match)
-			o.with(pods, l, match)
+			o.with(c, pods, l, match)
 			for _, node := range pods {
 				if value, counts := domain[node]; counts {
 					least[value]++
@@ -375,6 +387,13 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 		}
 	}
 	w.fail("C2: pod %s is bound to %s at place %d, %s %s has %d pods that its spread counts, and no more than %d were bound in the one with the fewest at any time: skew %d", l.line.uid, l.line.node, o.placeOf(l.line.word)>>16, s.TopologyKey, at, there, best, s.MaxSkew)
+}
+
+// asksFor reports whether a pod has the same affinity, or is not known any more.
+func (o *ordered) asksFor(c *check, uid string, terms []corev1.PodAffinityTerm) bool {
+	p := c.w.api.podByUID(uid)
+	return p == nil || p.Spec.Affinity != nil && p.Spec.Affinity.PodAffinity != nil &&
+		reflect.DeepEqual(p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, terms)
 }
 
 func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, from time.Time) {
@@ -407,22 +426,22 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 			}
 		}
 	}
-	holds := func(node string) bool {
+	holds := func(node string, terms []corev1.PodAffinityTerm) bool {
 		return !slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool {
 			value := in(node, t.TopologyKey)
 			return value == "" || !supported[t.TopologyKey+"="+value]
 		})
 	}
-	// Those of the same point join one after another.
+	// Those of the same point join one after another; one whose own affinity is another one is taken to have been there before.
 	joined := func() bool {
 		for range l.line.word.lines {
 			for _, r := range l.line.word.lines {
-				if past := o.history[r.uid]; holds(r.node) && slices.ContainsFunc(past, func(s sight) bool { return match(s.labels) }) {
+				if c.mayBind(r, l.line) && o.ever(r.uid, match) && (r != l.line && !o.asksFor(c, r.uid, terms) || holds(r.node, terms)) {
 					support(r.node)
 				}
 			}
 		}
-		return holds(l.line.node)
+		return holds(l.line.node, terms)
 	}
 	if joined() {
 		return
@@ -437,7 +456,7 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 	if counted == 0 {
 		was := maps.Clone(supported)
 		for _, r := range l.line.word.lines { // one begins
-			if past := o.history[r.uid]; slices.ContainsFunc(past, func(s sight) bool { return match(s.labels) }) {
+			if c.mayBind(r, l.line) && o.ever(r.uid, match) {
 				supported = maps.Clone(was)
 				if support(r.node); joined() {
 					return
