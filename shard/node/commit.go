@@ -78,28 +78,29 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 	if m.GetRank() != nil {
 		c.setRank(g, wire.ToRank(m.GetRank()), g.claimed)
 	}
-	refuse := func(outcome wire.CommitOutcome, message string, pods []string) {
-		c.send(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: &wire.CommitReply{
-			GangUid: m.GetGang().GetUid(), Serial: m.GetSerial(), Outcome: outcome, Message: message, PodUids: pods}}})
+	refuse := func(outcome wire.CommitOutcome, message string, pods []string) *wire.CommitReply {
+		reply := &wire.CommitReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial(), Outcome: outcome, Message: message, PodUids: pods}
+		c.send(g, &wire.Envelope{Body: &wire.Envelope_CommitReply{CommitReply: reply}})
+		return reply
 	}
 	if m.GetSerial() <= g.withdrawn {
 		refuse(wire.CommitOutcome_COMMIT_WITHDRAWN, "withdrawn before", nil)
 		return
 	}
-	if m.GetTableRevision() != c.table.Revision {
-		refuse(wire.CommitOutcome_COMMIT_TABLE_MOVED, c.tableMoved(m.GetTableRevision()), nil)
-		return
-	}
+	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
+		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now}
 	if c.lost {
 		return // this process ends; its heir answers
 	}
-	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
-		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now}
-	if without, why := c.admit(mm, m); len(without) > 0 || why != "" {
-		refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
+	g.commits[mm.serial] = mm // once refused, its home shard may place the pods elsewhere: a repeat is refused, too, whatever is known by then
+	if m.GetTableRevision() != c.table.Revision {
+		mm.reply = refuse(wire.CommitOutcome_COMMIT_TABLE_MOVED, c.tableMoved(m.GetTableRevision()), nil)
 		return
 	}
-	g.commits[mm.serial] = mm
+	if without, why := c.admit(mm, m); len(without) > 0 || why != "" {
+		mm.reply = refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
+		return
+	}
 	c.queue = append(c.queue, mm)
 }
 
