@@ -869,7 +869,7 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 			if uses := t.atLeast(path, x.Resource); limited && uses > limit {
 				key := lastingKey{Quota, "queue " + path + " " + x.Resource, "promised, revision " + strconv.FormatInt(e.Revision, 10)}
 				a.soon(key, 3*a.cfg.Lag, func(time.Time) {
-					if a.admitted([]*gang{g}, e.Revision) {
+					if a.admitted([]*gang{g}, e.Revision) && !a.namesGone(now) {
 						a.storeViolation(Quota, key.object, []int64{e.Revision}, "gang %s was admitted with %s although, with what is promised to claims, %s would be charged of the capability of %s",
 							now.gang, api.FormatAmount(x.Resource, x.Value), api.FormatAmount(x.Resource, uses), api.FormatAmount(x.Resource, limit))
 					}

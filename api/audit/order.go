@@ -102,6 +102,12 @@ func (a *Auditor) namesBound(r *reservation) bool {
 	})
 }
 
+// namesGone reports whether a reservation names a pod that is gone. It may have had a node, and whoever charged it may not have seen that it
+// ended.
+func (a *Auditor) namesGone(r *reservation) bool {
+	return slices.ContainsFunc(r.pods, func(id uint64) bool { return a.cluster.ids[id] == nil })
+}
+
 // priorityOf returns the highest priority of a gang's pods.
 func (a *Auditor) priorityOf(g *gang) int64 {
 	if p := a.cluster.pods[g.uid]; p != nil && !g.group {

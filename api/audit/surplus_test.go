@@ -117,6 +117,15 @@ func TestAuditorJudgesSurplus(t *testing.T) {
 		{"another gang gets what its place was charged", audit.Quota, "with what is promised to claims", func(w *world) {
 			w.claims(1, gangs("y1"), takes("p3"))
 			y1(w, 3, 1, all, condemned("p3"))
+			for _, uid := range gangs("p1", "p2", "p4") {
+				w.pod(uid, "1")
+			}
+			y1(w, 3, 1, gangs("p1", "p2", "p4"))
+			w.pass(10 * time.Second)
+		}},
+		{"another pod is charged, and is gone: it may have had a node", "", "", func(w *world) {
+			w.claims(1, gangs("y1"), takes("p3"))
+			y1(w, 3, 1, all, condemned("p3"))
 			y1(w, 3, 1, gangs("p1", "p2", "p4"))
 			w.pass(10 * time.Second)
 		}},

@@ -228,9 +228,13 @@ func (c *check) inDomain(x *shard, o event.Send) {
 			}
 		}
 		has := map[unitIn]int{}
-		first := ""
+		first, gone := "", false
 		for _, uid := range slices.Sorted(maps.Keys(sent)) {
 			of := sent[uid]
+			if w.api.podByUID(uid) == nil { // it will never be bound, and the home may know
+				gone = true
+				continue
+			}
 			if now := x.domainOf(of.node, keys); now.domain != of.domain {
 				return // it was relabelled since: what is committed now goes where most are
 			}
@@ -242,7 +246,7 @@ func (c *check) inDomain(x *shard, o event.Send) {
 			}
 		}
 		w.count("commits to a domain")
-		if size == 0 || len(sent) != least {
+		if size == 0 || len(sent) != least || gone {
 			return
 		}
 		if n := divided(has, size); n > 1 {
