@@ -23,6 +23,8 @@ type Node struct {
 	Attachable []Attachable
 	// Unmigrated are in-tree volume plugins that the node has not migrated to CSI, of those that matter, sorted: Labels has a mark of each.
 	Unmigrated []string
+	// Images are those that are large enough to matter, if pods prefer nodes that have theirs (Rules.Images); not to be changed.
+	Images Images
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
 }
@@ -78,7 +80,7 @@ func FromNode(n *v1.Node, ignore map[string]bool) *Node {
 	out := &Node{
 		Name: n.Name, UID: string(n.UID), ResourceVersion: n.ResourceVersion,
 		Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, Features: n.Status.DeclaredFeatures,
-		Allocatable: make(Resources, 0, len(n.Status.Allocatable)),
+		Allocatable: make(Resources, 0, len(n.Status.Allocatable)), Images: nodeImages(n.Status.Images),
 	}
 	var bad []string
 	for name, q := range n.Status.Allocatable {

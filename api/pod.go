@@ -237,6 +237,7 @@ type Rules struct {
 	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
 	Leased     bool            // names other than SchedulerName are Basalt's only while it holds the Lease of Volcano's scheduler
 	Ignored    map[string]bool // resources that neither placement nor quota counts
+	Images     bool            // pods prefer nodes that have their images
 	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
 }
 
@@ -368,7 +369,11 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if out.Ours && out.Node == "" && out.Refused == nil {
 		var terms []v1.PreferredSchedulingTerm
 		terms, out.Unheeded = prefers(p)
-		wishes = encodeWishes(terms)
+		var images []string
+		if rules.Images {
+			images = imagesOf(p)
+		}
+		wishes = encodeWishes(terms, images)
 		var unleaned string
 		if leanings, unleaned = encodeLeanings(p); unleaned != "" {
 			out.Unheeded = strings.TrimPrefix(out.Unheeded+"; "+unleaned, "; ")

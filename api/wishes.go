@@ -60,7 +60,8 @@ func wishing(terms []v1.PreferredSchedulingTerm) *v1.PodSpec {
 }
 
 // encodeWishes returns Class.Wishes: equal bytes for the same terms in any order. Terms that match nothing, or weigh nothing, are left out.
-func encodeWishes(terms []v1.PreferredSchedulingTerm) []byte {
+// Images are containers that have nothing else.
+func encodeWishes(terms []v1.PreferredSchedulingTerm, images []string) []byte {
 	type encoded struct {
 		bytes []byte
 		term  v1.PreferredSchedulingTerm
@@ -76,7 +77,7 @@ func encodeWishes(terms []v1.PreferredSchedulingTerm) []byte {
 		}
 		all = append(all, encoded{b, t})
 	}
-	if len(all) == 0 {
+	if len(all)+len(images) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b encoded) int { return bytes.Compare(a.bytes, b.bytes) })
@@ -84,23 +85,33 @@ func encodeWishes(terms []v1.PreferredSchedulingTerm) []byte {
 	for i := range all {
 		sorted[i] = all[i].term
 	}
-	b, err := wishing(sorted).Marshal()
+	spec := &v1.PodSpec{}
+	if len(sorted) > 0 {
+		spec = wishing(sorted)
+	}
+	for _, name := range images {
+		spec.Containers = append(spec.Containers, v1.Container{Image: name})
+	}
+	b, err := spec.Marshal()
 	if err != nil {
 		return nil
 	}
 	return b
 }
 
-// ReadWishes reads the preferred node affinity terms of Class.Wishes.
-func ReadWishes(b []byte) ([]v1.PreferredSchedulingTerm, error) {
+// ReadWishes reads the preferred node affinity terms and the images of Class.Wishes.
+func ReadWishes(b []byte) (terms []v1.PreferredSchedulingTerm, images []string, err error) {
 	spec := &v1.PodSpec{}
 	if err := spec.Unmarshal(b); err != nil {
-		return nil, fmt.Errorf("read wishes: %w", err)
+		return nil, nil, fmt.Errorf("read wishes: %w", err)
 	}
-	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
-		return nil, nil
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		terms = spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
-	return spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, nil
+	for i := range spec.Containers[:min(len(spec.Containers), MaxWishImages)] {
+		images = append(images, spec.Containers[i].Image)
+	}
+	return terms, images, nil
 }
 
 // Wishing returns a class of pods that have these wishes besides.

@@ -40,7 +40,7 @@ func TestWishes(t *testing.T) {
 	if len(plain.Wishes) > 0 || plain.Key == class.Key || len(class.Constraints) > 0 {
 		t.Errorf("without terms the class is %q, with two %q", plain.Key, class.Key)
 	}
-	if terms, err := api.ReadWishes(class.Wishes); err != nil || len(terms) != 2 || !slices.ContainsFunc(terms, func(t v1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(t, a) }) {
+	if terms, _, err := api.ReadWishes(class.Wishes); err != nil || len(terms) != 2 || !slices.ContainsFunc(terms, func(t v1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(t, a) }) {
 		t.Errorf("the wishes of the class are %v, %v", terms, err)
 	}
 	if other := classOf(preferring(b, a)); other.Key != class.Key {
@@ -101,5 +101,30 @@ func TestWishBounds(t *testing.T) {
 	forged.Annotations = map[string]string{"scheduling.basalt.dev/unheeded": "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution" + strings.Repeat("!", 1000)}
 	if got := api.FromPod(forged, nil, api.Rules{}); len(got.Unheeded) > 256 {
 		t.Errorf("%d bytes are said of a pod by its author", len(got.Unheeded))
+	}
+}
+
+// TestImages: images are wishes where the rules say so, under the names that kubelets use, and survive the stripping of pods and nodes.
+func TestImages(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: api.SchedulerName, InitContainers: []v1.Container{{Image: "init"}}, Containers: []v1.Container{{Image: "host:5000/train"}, {Image: "b@sha256:12"}, {}, {Image: strings.Repeat("x", 600)}}}}
+	n := &v1.Node{Status: v1.NodeStatus{Images: []v1.ContainerImage{{Names: []string{"b@sha256:12", "b:1"}, SizeBytes: 5 << 20}, {Names: []string{"tiny:1"}, SizeBytes: 5}}}}
+	on, off := api.Rules{Images: true}, api.Rules{}
+	for _, p := range []*v1.Pod{p, on.StripPod(p)} {
+		if _, images, err := api.ReadWishes(api.FromPod(p, nil, on).Class.Wishes); err != nil || fmt.Sprint(images) != "[b@sha256:12 host:5000/train:latest init:latest]" {
+			t.Errorf("wishes are %v, %v", images, err)
+		}
+	}
+	if got := len(api.FromPod(p, nil, off).Class.Wishes) + len(api.FromPod(off.StripPod(p), nil, on).Class.Wishes); got != 0 {
+		t.Errorf("wishes of %d bytes that nobody asked for", got)
+	}
+	if p.Spec.NodeName = "n"; len(api.FromPod(on.StripPod(p), nil, on).Class.Wishes) != 0 {
+		t.Error("a pod that has a node wishes images")
+	}
+	images := api.FromNode(on.StripNode(n), nil).Images
+	if len(images) != 2 || images.Size("b:1") != 5<<20 || images.Size("b@sha256:12") != 5<<20 || images.Size("tiny:1")+images.Size("c") != 0 {
+		t.Errorf("images of a node: %v", images)
+	}
+	if kept := api.FromNode(off.StripNode(n), nil).Images; len(kept) != 0 {
+		t.Errorf("%d images that nobody asked for", len(kept))
 	}
 }

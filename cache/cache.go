@@ -48,6 +48,7 @@ type Cache struct {
 
 	wishes    map[string]*wish // by key
 	reluctant int              // nodes with taints that prefer no pods
+	images    map[string]int32 // how many nodes have an image
 
 	index index
 
@@ -212,6 +213,10 @@ func (c *Cache) SetNode(object *api.Node) {
 		room = room || old.Unschedulable && !object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !coversTaints(object.Taints, old.Taints) ||
 			!slices.Equal(old.Features, object.Features)
 	}
+	if c.countImages(old, object) {
+		changed = true
+		c.seenImages(n.slot)
+	}
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)
 		c.freed(n.slot)
@@ -249,6 +254,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.touch(s)
 	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
 	c.countReluctant(n.object, nil)
+	c.countImages(n.object, nil)
 	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
 	c.close(s, false)
 	c.relocate(s)

@@ -101,7 +101,7 @@ func (c *Cache) searchLeaning(cl *class, l Leaning) *leanSearch {
 	q.unordered = q.pinned
 	if (cl.wishful || c.reluctant > 0) && cl.unreadable == "" {
 		if q.pinned {
-			q.wish, counts = newWish(cl.set, cl.api.Wishes), counts+1
+			q.wish, counts = c.newWish(cl.set, cl.api.Wishes), counts+1
 		} else if w := c.wishOf(cl); len(w.scores) > 0 {
 			q.wish, q.best.wish = w, w.scores[0]
 			counts += int(truth(len(w.scores) > 1))

@@ -97,7 +97,7 @@ func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 			cl := c.plan(class)
 			pinned := cl.set.pins != nil
 			if pinned {
-				w = newWish(cl.set, class.Wishes)
+				w = c.newWish(cl.set, class.Wishes)
 			} else if c.Heeds(class) {
 				w = c.wishOf(cl)
 			}

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // Wishes: what makes a node better for a class, by facts of the node that pods do not change. A class prefers nodes by its preferred node
-// affinity (Class.Wishes), and by taints of nodes with the effect PreferNoSchedule, which concern all classes that do not tolerate them.
+// affinity and by the images that they have (Class.Wishes, images.go), and by taints of nodes with the effect PreferNoSchedule, which concern all
+// classes that do not tolerate them.
 //
 // Nodes are scored by kube-scheduler's formula, and the scores are quantised to tiers, maxTiers at most. The best tier that has a node with
 // room is searched first; the policy decides inside a tier. So wishes go before the policy, and are not weighed against it. Classes have no
@@ -40,6 +42,7 @@ const (
 
 	affinityWeight = 2 // of kube-scheduler's default profile
 	taintWeight    = 3
+	imageWeight    = 1
 	maxScore       = 100 // of each plugin
 )
 
@@ -50,6 +53,7 @@ type wish struct {
 	preferred []*nodeaffinity.PreferredSchedulingTerms // that could be parsed, each by itself
 	weight    int64                                    // of all terms
 	bytes     int64                                    // of the wishes
+	images    []wishedImage
 
 	kind      []uint8 // by slot: index into kinds, 0 where the constraints do not allow the node
 	kinds     []kind
@@ -79,19 +83,20 @@ func (k *kind) grade() uint32 { return uint32(api.LeastGrade + k.score) }
 type liking struct {
 	affinity int64 // weights of the preferred terms that match it
 	taints   int64 // that would rather not have the pod
+	images   int64 // the score of those that it has; what other nodes have does not matter for it
 }
 
 func (l liking) most(o liking) liking {
-	return liking{max(l.affinity, o.affinity), max(l.taints, o.taints)}
+	return liking{affinity: max(l.affinity, o.affinity), taints: max(l.taints, o.taints)}
 }
 
 // alone is the grade of a node that is compared with no others.
 func (w *wish) alone(l liking) uint32 {
-	return uint32(api.LeastGrade + l.score(liking{w.weight, l.taints}))
+	return uint32(api.LeastGrade + w.score(l, liking{affinity: w.weight, taints: l.taints}))
 }
 
 // score is kube-scheduler's, normalised by the most that any node has. Where no node matches any preferred term, all match all of them.
-func (l liking) score(most liking) int64 {
+func (w *wish) score(l, most liking) int64 {
 	affinity, taints := int64(maxScore), int64(maxScore)
 	if most.affinity > 0 {
 		affinity = maxScore * l.affinity / most.affinity
@@ -99,7 +104,12 @@ func (l liking) score(most liking) int64 {
 	if most.taints > 0 {
 		taints = maxScore - maxScore*l.taints/most.taints
 	}
-	return affinityWeight*affinity + taintWeight*taints
+	const ofOthers = affinityWeight + taintWeight
+	sum := affinityWeight*affinity + taintWeight*taints
+	if len(w.images) > 0 { // on the same scale, so that no node is better than api.BestGrade
+		sum = (sum + imageWeight*l.images) * ofOthers / (ofOthers + imageWeight)
+	}
+	return sum
 }
 
 // Heeds reports whether some nodes may be better than others for a class, by its wishes or by taints.
@@ -130,7 +140,7 @@ func (c *Cache) Grade(class *api.Class) uint32 {
 		return api.NoGrade
 	}
 	if cl.set.pins != nil {
-		w := newWish(cl.set, cl.api.Wishes)
+		w := c.newWish(cl.set, cl.api.Wishes)
 		return w.alone(w.likes(c.bySlot[s].object))
 	}
 	w := c.wishOf(cl)
@@ -183,7 +193,7 @@ func (c *Cache) bestWished(cl *class, least uint32, allow func(number int32) boo
 
 // bestPinnedWished is bestWished for a class whose set is pinned: the few nodes are scored one by one, and those that fit are compared.
 func (c *Cache) bestPinnedWished(cl *class, least uint32, allow func(number int32) bool) (best int32, ok bool) {
-	w := newWish(cl.set, cl.api.Wishes)
+	w := c.newWish(cl.set, cl.api.Wishes)
 	var fit []int32
 	var likes []liking
 	var most liking
@@ -200,7 +210,7 @@ func (c *Cache) bestPinnedWished(cl *class, least uint32, allow func(number int3
 	best = -1
 	top := int64(0)
 	for i, s := range fit {
-		score := likes[i].score(most)
+		score := w.score(likes[i], most)
 		if !ok || score > top || score == top && c.keyOf(s) < c.keyOf(best) {
 			best, top, ok = s, score, true
 		}
@@ -270,7 +280,7 @@ func (c *Cache) makeWish(cl *class) *wish {
 		}
 		c.dropWish(oldest)
 	}
-	w := newWish(cl.set, cl.api.Wishes)
+	w := c.newWish(cl.set, cl.api.Wishes)
 	w.kind = make([]uint8, len(c.slots), cap(c.slots))
 	c.wishes[w.key] = w
 	for s := range c.slots {
@@ -325,14 +335,17 @@ func (c *Cache) dropWish(w *wish) {
 	}
 }
 
-func newWish(st *set, wishes []byte) *wish {
+func (c *Cache) newWish(st *set, wishes []byte) *wish {
 	w := &wish{key: wishKey(st.key, wishes), set: st, bytes: int64(len(wishes)), kinds: make([]kind, 1), levels: 1}
 	if len(wishes) == 0 {
 		return w
 	}
-	terms, err := api.ReadWishes(wishes)
+	terms, images, err := api.ReadWishes(wishes)
 	if err != nil {
 		return w // a wish that cannot be read keeps no pod from its place
+	}
+	for _, name := range images {
+		w.images = append(w.images, wishedImage{name: name, share: c.shareOf(name)})
 	}
 	for _, t := range terms {
 		if p, err := nodeaffinity.NewPreferredSchedulingTerms([]v1.PreferredSchedulingTerm{t}); err == nil && t.Weight > 0 {
@@ -351,6 +364,7 @@ func (w *wish) likes(n *api.Node) (l liking) {
 			l.affinity += p.Score(object)
 		}
 	}
+	l.images = w.imagesOn(n)
 	var tolerations []v1.Toleration
 	if w.set.spec != nil {
 		tolerations = w.set.spec.Tolerations
@@ -410,7 +424,7 @@ func (w *wish) kindOf(l liking) uint8 {
 		if k.slots == 0 {
 			spare = i
 		}
-		if d := abs(k.affinity-l.affinity) + maxScore*abs(k.taints-l.taints); far < 0 || d < far {
+		if d := abs(k.affinity-l.affinity) + maxScore*abs(k.taints-l.taints) + abs(k.images-l.images); far < 0 || d < far {
 			closest, far = i, d
 		}
 	}
@@ -439,7 +453,7 @@ func (c *Cache) relevel(w *wish) {
 	w.scores = w.scores[:0]
 	for i := range w.kinds {
 		if k := &w.kinds[i]; k.slots > 0 {
-			k.score = k.liking.score(most)
+			k.score = w.score(k.liking, most)
 			w.scores = append(w.scores, k.score)
 		}
 	}
@@ -461,9 +475,13 @@ func (c *Cache) relevel(w *wish) {
 		k.level, k.fresh = level, false
 		w.lowest[level] = min(w.lowest[level], k.grade())
 	}
-	if !moved {
-		return
+	if moved {
+		c.dismissTiers(w)
 	}
+}
+
+// dismissTiers takes the bits of the tiers of a wish.
+func (c *Cache) dismissTiers(w *wish) {
 	for _, cl := range c.index.owners {
 		if cl != nil && cl.set.wish == w {
 			c.dismiss(cl)
@@ -516,6 +534,17 @@ func (c *Cache) checkWishes() error {
 	}
 	if some != c.reluctant || len(c.wishes) > c.limits.wishes {
 		return fmt.Errorf("%d nodes have taints that prefer no pods, counted %d; %d wishes", some, c.reluctant, len(c.wishes))
+	}
+	images := map[string]int32{}
+	for _, n := range c.nodes {
+		if n.object != nil {
+			for _, h := range n.object.Images {
+				images[h.Value().Name]++
+			}
+		}
+	}
+	if !maps.Equal(images, c.images) {
+		return fmt.Errorf("nodes have images %v, counted %v", images, c.images)
 	}
 	for key, w := range c.wishes {
 		if w.key != key || w.dead || w.stale || len(w.kind) != len(c.slots) {

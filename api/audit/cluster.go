@@ -543,7 +543,7 @@ func (a *Auditor) nodesReplaced(nodes []*v1.Node) {
 
 func (a *Auditor) nodeSeen(o *v1.Node) {
 	n := a.node(o.Name)
-	allocatable := api.FromNode(o, a.cfg.Ignore).Allocatable
+	allocatable := api.FromNode(api.StripNode(o), a.cfg.Ignore).Allocatable
 	a.nodeVersion(n, o)
 	if n.known && n.allocatable.Equal(allocatable) {
 		return

@@ -55,6 +55,8 @@ type Configuration struct {
 	SchedulerNames []string `json:"schedulerNames"`
 	// Placement is pack (fill nodes), spread (use nodes evenly), least-allocated or most-allocated (by cpu and memory, as kube-scheduler does).
 	Placement string `json:"placement"`
+	// ImageLocality has pods prefer nodes that have their images already.
+	ImageLocality bool `json:"imageLocality"`
 	// IgnoredResources count neither for placement nor for quota.
 	IgnoredResources []string `json:"ignoredResources"`
 	// TopologyLevels are labels of nodes from the largest kind of topology domain to the smallest, such as zone, block, rack. A gang that prefers

@@ -253,7 +253,7 @@ func shardCommand() *cobra.Command {
 			return err
 		}
 		o.Process = *p
-		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, &c.podEvents
+		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.ImageLocality, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, c.config.ImageLocality, &c.podEvents
 		o.TopologyLevels = c.config.TopologyLevels
 		c.follow(cmd, p.Log)
 		return shard.Run(cmd.Context(), o)

@@ -43,6 +43,7 @@ type Options struct {
 	Schedulers       []string     // names in spec.schedulerName of the pods that Basalt places; empty for "basalt" alone
 	IgnoredResources []string     // that placement does not look at
 	TopologyLevels   []string     // labels of nodes, from the largest kind of topology domain to the smallest
+	ImageLocality    bool         // pods prefer nodes that have their images
 	PodEvents        *atomic.Bool // an event on each pod that is bound; it may change while the shard runs; nil: none
 	Visibility       string       // address on which users' questions are answered (package visibility); empty for none
 
@@ -136,7 +137,7 @@ func Run(ctx context.Context, o Options) error {
 	l.volumes, l.bindings = newWorkers(ctx, volumeWorkers), newWorkers(ctx, 1)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}, Levels: o.TopologyLevels}
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}, Levels: o.TopologyLevels, Images: o.ImageLocality}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}

@@ -75,7 +75,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	}
 	nodeSeen, nodeGone := w.nodeEvents()
 	nodeSeen, nodeGone = w.withStorm(ctx, nodeSeen, nodeGone)
-	nodes := follow(w, core, "nodes", api.StripNode, nodeSeen, nodeGone)
+	nodes := follow(w, core, "nodes", w.rules.StripNode, nodeSeen, nodeGone)
 	start(nodes.Run, nodes.Synced())
 	namespaces := follow(w, core, "namespaces", nil,
 		func(n *corev1.Namespace) event.Event {
@@ -151,7 +151,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 			known.gone(string(p.UID), p.Namespace, p.Name)
 		},
 	})
-	relayed(w, w.pods, api.StripPod, podPace)
+	relayed(w, w.pods, w.rules.StripPod, podPace)
 	for _, s := range synced {
 		select {
 		case <-s:

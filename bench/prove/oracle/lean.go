@@ -18,6 +18,7 @@ const (
 	leanNot    lean = iota
 	leanSingly      // one thing, and nothing of nodes
 	leanMuch        // several things, and nodes
+	leanImages      // nothing of pods, but nodes that have its images
 )
 
 // leaner gives the pods of an app preferences about the pods of it and of others.

@@ -29,6 +29,9 @@ import (
 // wishPlugins are those whose scores are about the same wishes as Basalt's tiers.
 var wishPlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true}
 
+// imagePlugins are those, and the one about images that nodes have.
+var imagePlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true, names.ImageLocality: true}
+
 // Top returns the nodes that can take the pod of a case and to which kube-scheduler gives the highest score, by some of its plugins with their
 // weights.
 func Top(c *Case, plugins map[string]bool) (map[string]bool, error) {
@@ -72,11 +75,12 @@ type plant struct {
 	home   *home.Core
 	nodes  map[api.Incarnation]*node.Core
 	placed string // by the last Commit
-	holds  int    // HoldRequests to other shards than the first
+	rules  api.Rules
+	holds  int // HoldRequests to other shards than the first
 }
 
-func newPlant(c *Case, shards int) *plant {
-	p := &plant{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), nodes: map[api.Incarnation]*node.Core{}}
+func newPlant(c *Case, shards int, rules api.Rules) *plant {
+	p := &plant{rules: rules, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), nodes: map[api.Incarnation]*node.Core{}}
 	table := &api.Table{Epoch: 1, Revision: 1}
 	for i := range shards {
 		name := api.Incarnation("s" + strconv.Itoa(i))
@@ -92,7 +96,7 @@ func newPlant(c *Case, shards int) *plant {
 	p.home.Step(p.now, event.CoordinatorSeen{Term: 1, Incarnation: "coordinator"})
 	p.all(event.NamespaceSeen{Name: "default"})
 	for _, n := range c.Nodes {
-		p.all(event.NodeSeen{Node: api.FromNode(api.StripNode(n), nil)})
+		p.all(event.NodeSeen{Node: api.FromNode(p.rules.StripNode(n), nil)})
 	}
 	p.all(event.TableSeen{Table: table})
 	p.all(event.StoreRead{Sequence: 1, Revision: 1})
@@ -161,7 +165,7 @@ func (p *plant) place(pod *v1.Pod) string {
 	p.placed = ""
 	ours := pod.DeepCopy()
 	ours.Spec.SchedulerName = api.SchedulerName
-	p.home.Step(p.now, event.PodSeen{Pod: api.FromPod(api.StripPod(ours), nil, api.Rules{})})
+	p.home.Step(p.now, event.PodSeen{Pod: api.FromPod(p.rules.StripPod(ours), nil, p.rules)})
 	p.pump()
 	p.all(event.Tick{})
 	p.pump()
@@ -171,7 +175,7 @@ func (p *plant) place(pod *v1.Pod) string {
 		return ""
 	}
 	ours.Spec.NodeName, ours.ResourceVersion, ours.Status.Phase, ours.Status.StartTime = p.placed, "2", v1.PodRunning, &started
-	p.all(event.PodSeen{Pod: api.FromPod(api.StripPod(ours), nil, api.Rules{})})
+	p.all(event.PodSeen{Pod: api.FromPod(p.rules.StripPod(ours), nil, p.rules)})
 	p.pump()
 	return p.placed
 }
@@ -195,10 +199,14 @@ func (s *Scores) add(o Scores) {
 func Score(seed uint64, shards int, l lean) (out Scores, err error) {
 	c, pods := sequence(seed, l)
 	plugins := wishPlugins
-	if l != leanNot {
+	switch l {
+	case leanNot:
+	case leanImages:
+		plugins = imagePlugins
+	default:
 		plugins = leaningPlugins
 	}
-	p := newPlant(c, shards)
+	p := newPlant(c, shards, api.Rules{Images: l == leanImages})
 	for _, pod := range pods {
 		c.Pod = pod
 		a, err := Feasible(c)
@@ -210,7 +218,7 @@ func Score(seed uint64, shards int, l lean) (out Scores, err error) {
 			return out, err
 		}
 		heard := top
-		if l != leanNot {
+		if l != leanNot && l != leanImages {
 			if heard, err = Top(c, plugins); err != nil {
 				return out, err
 			}
@@ -263,13 +271,23 @@ func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 		room += cores
 		n.Status.Allocatable = v1.ResourceList{"cpu": *resource.NewQuantity(int64(cores), resource.DecimalSI), "memory": quantity("64Gi"), "pods": quantity("110"), "ephemeral-storage": quantity("10Gi")}
 		n.Status.Capacity = n.Status.Allocatable
+		if l == leanImages {
+			n.Status.Images = g.images()
+		}
 		g.c.Nodes = append(g.c.Nodes, n)
 	}
 	var kinds []v1.PodSpec
 	apps := 1 + g.IntN(4)
 	for app := range apps {
 		s := g.wisher()
-		if l != leanNot {
+		switch l {
+		case leanNot:
+		case leanImages:
+			s.Containers[0].Image = pick(g, imageNames...)
+			if g.oneIn(3) {
+				s.InitContainers = []v1.Container{{Name: "init", Image: pick(g, imageNames...)}}
+			}
+		default:
 			g.leaner(&s, l, app, apps)
 		}
 		kinds = append(kinds, s)
@@ -279,7 +297,7 @@ func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p" + strconv.Itoa(i), UID: types.UID("uid-p" + strconv.Itoa(i)), ResourceVersion: "1"}}
 		app := g.IntN(apps)
 		p.Spec = *kinds[app].DeepCopy()
-		if l != leanNot {
+		if l != leanNot && l != leanImages {
 			p.Labels = map[string]string{"app": strconv.Itoa(app)}
 		}
 		pods = append(pods, p)
@@ -290,6 +308,18 @@ func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 		(&Case{Pod: p}).complete()
 	}
 	return g.c, pods
+}
+
+var imageNames = []string{"base", "web:1", "train:2", "serve:3"}
+
+// images returns what a node has: small and large ones, most of which are on some nodes.
+func (g *generator) images() (out []v1.ContainerImage) {
+	for i, name := range []string{"base:latest", "web:1", "train:2", "serve:3"} {
+		if g.IntN(5) > i {
+			out = append(out, v1.ContainerImage{Names: []string{name}, SizeBytes: int64([]int{90, 400, 6000, 1500}[i]) << 20})
+		}
+	}
+	return out
 }
 
 // wisher returns what a pod asks for, and which nodes it prefers.

@@ -4,11 +4,17 @@ import "testing"
 
 // TestScores: at least 95 % of the pods that some nodes are better for go to a node to which kube-scheduler gives its highest score, over
 // one shard and over three.
-func TestScores(t *testing.T) {
+func TestScores(t *testing.T) { scores(t, leanNot) }
+
+// TestImageScores: the same where some nodes have the pods' images, although Basalt rounds the share of the nodes that have one, and each shard
+// takes that of its own nodes.
+func TestImageScores(t *testing.T) { scores(t, leanImages) }
+
+func scores(t *testing.T, l lean) {
 	for _, shards := range []int{1, 3} {
 		var all Scores
 		for seed := range uint64(40) {
-			s, err := Score(seed+1, shards, leanNot)
+			s, err := Score(seed+1, shards, l)
 			if err != nil {
 				t.Fatal(err)
 			}
