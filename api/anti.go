@@ -208,9 +208,18 @@ func (c *Class) appendExtras(b []byte) []byte {
 		return b
 	}
 	of := c.Labels.set()
-	b = fmt.Appendf(b, "\x01%d:%s%d:%s%t%d:", len(c.Repels), c.Repels, len(c.Joins), c.Joins, c.Labelled, len(of))
+	b = appendSized(appendSized(append(b, '\x01'), string(c.Repels)), string(c.Joins))
+	b = append(strconv.AppendInt(strconv.AppendBool(b, c.Labelled), int64(len(of)), 10), ':')
 	for _, k := range slices.Sorted(maps.Keys(of)) {
-		b = fmt.Appendf(b, "%d:%s%d:%s", len(k), k, len(of[k]), of[k])
+		b = appendSized(appendSized(b, k), of[k])
+	}
+	if len(c.In)+len(c.Avoids) == 0 {
+		return b
 	}
 	return fmt.Append(b, c.In, c.Avoids)
+}
+
+// appendSized appends a text after its length.
+func appendSized(b []byte, text string) []byte {
+	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }

@@ -5,26 +5,52 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
 
 // BenchmarkPodLife is what one pod of its own costs the core from hold to deleted intent, on 5,000 nodes, with 256 pods
-// on their way at a time and everything answered at once.
+// on their way at a time and everything answered at once; also where one pod in a hundred is of one of 100 groups of its namespace: each
+// is spread over three zones, or keeps away from another app.
 func BenchmarkPodLife(b *testing.B) {
+	for _, groups := range []int{0, 100} {
+		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) { podLife(b, groups) })
+	}
+}
+
+func podLife(b *testing.B, groups int) {
 	c := logged(New(Config{Self: "a"}))
 	t := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: "a"}}}
 	now := epoch0
 	c.Step(now, event.TableSeen{Table: t})
 	for i := range 5000 {
-		c.Step(now, event.NodeSeen{Node: &api.Node{Name: fmt.Sprint("n", i), Allocatable: api.FromMap(map[string]int64{"cpu": 64000, "pods": 110})}})
+		c.Step(now, event.NodeSeen{Node: &api.Node{Name: fmt.Sprint("n", i), Labels: map[string]string{"zone": fmt.Sprint(i % 3)}, Allocatable: api.FromMap(map[string]int64{"cpu": 64000, "pods": 110})}})
 	}
 	c.Step(now, event.StoreRead{Sequence: 1, Revision: 1})
 	c.Step(now, event.PodsReplaced{Sequence: 1})
 	c.Outputs()
-	class := api.NewClass(api.FromMap(map[string]int64{"cpu": 1000, "pods": 1}), nil)
-	classes := wireClass(class)
+	plain := grouped(groups, 0)
+	members := make([]*api.Pod, groups)
+	for i := range members {
+		members[i] = grouped(groups, i+1)
+	}
+	like := map[string]*api.Pod{} // of the pods that are members
+	of := func(uid string) *api.Pod {
+		if p := like[uid]; p != nil {
+			return p
+		}
+		return plain
+	}
+	seen := func(uid, node string) event.Event {
+		p := *of(uid)
+		p.UID, p.Name, p.Node = uid, uid, node
+		return event.PodSeen{Pod: &p}
+	}
 	say := func(body *wire.Envelope) { c.Step(now, event.Message{From: "a", Body: body}) }
 	var ends []string
 	next, underWay := 0, 0
@@ -32,8 +58,12 @@ func BenchmarkPodLife(b *testing.B) {
 	for done := 0; done < b.N; {
 		for ; underWay < 256; underWay++ {
 			next++
-			gang := &wire.GangRef{Uid: fmt.Sprint("p", next), Queue: "q"}
-			say(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: gang, Serial: 1, Classes: classes, Pods: []*wire.PodWant{{PodUid: gang.Uid}}}}})
+			gang := &wire.GangRef{Uid: fmt.Sprint("p", next), Namespace: "ns", Queue: "q"}
+			if groups > 0 && next%100 == 0 {
+				like[gang.Uid] = members[next/100%groups]
+			}
+			c.Step(now, seen(gang.Uid, ""))
+			say(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: gang, Serial: 1, Classes: wireClass(of(gang.Uid).Class), Pods: []*wire.PodWant{{PodUid: gang.Uid}}}}})
 		}
 		now = now.Add(20 * time.Millisecond)
 		c.Step(now, event.Tick{})
@@ -43,14 +73,14 @@ func BenchmarkPodLife(b *testing.B) {
 				case event.Send:
 					if r := o.Body.GetHoldReply(); r != nil && len(r.Held) == 1 {
 						uid := r.Held[0].PodUid
-						say(&wire.Envelope{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: &wire.GangRef{Uid: uid, Queue: "q"}, Serial: 2, TableRevision: 1, ReservationRevision: 1,
-							Classes: classes, Bind: true, Pods: []*wire.PodRef{{Uid: uid, ResourceVersion: "1", Namespace: "ns", Name: uid, Node: r.Held[0].Node}}}}})
+						say(&wire.Envelope{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: &wire.GangRef{Uid: uid, Namespace: "ns", Queue: "q"}, Serial: 2, TableRevision: 1, ReservationRevision: 1,
+							Classes: wireClass(of(uid).Class), Bind: true, Pods: []*wire.PodRef{{Uid: uid, ResourceVersion: "1", Namespace: "ns", Name: uid, Node: r.Held[0].Node}}}}})
 					}
 				case event.WriteIntents:
 					c.Step(now, event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: 9})
 				case event.BindPod:
 					c.Step(now, event.BindDone{Row: o.Row, Outcome: event.BindOK})
-					c.Step(now, event.PodSeen{Pod: &api.Pod{UID: o.Row.PodUID, Node: o.Node, Class: class}})
+					c.Step(now, seen(o.Row.PodUID, o.Node))
 					ends = append(ends, o.Row.PodUID)
 					underWay--
 					done++
@@ -65,9 +95,28 @@ func BenchmarkPodLife(b *testing.B) {
 		}
 		if len(ends) > 20000 {
 			for _, uid := range ends[:10000] {
-				c.Step(now, event.PodGone{UID: uid})
+				c.Step(now, event.PodGone{UID: uid, Namespace: "ns", Name: uid})
+				delete(like, uid)
 			}
 			ends = append(ends[:0:0], ends[10000:]...)
 		}
 	}
+}
+
+// grouped is a pod that asks for a core: of a group, or 0 of none. Where there are groups, home shards say labels.
+func grouped(groups, group int) *api.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{"app": fmt.Sprint("app", group)}, ResourceVersion: "1"}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName,
+		Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}}}}}
+	switch {
+	case group == 0:
+	case group%2 == 0:
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}
+	default:
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("enemy", group)}}}}}}
+	}
+	out := api.FromPod(p, nil, api.Rules{})
+	if groups > 0 {
+		out.Class = out.Class.With(out.Labels)
+	}
+	return out
 }
