@@ -31,6 +31,8 @@ type groups struct {
 	counted    int                          // kins
 	swept      int                          // that were left by the last sweep
 	terms      map[string][]*api.Term       // what was read lately
+	bare       map[string]*api.Class        // what bareOf made lately, by the key of the class
+	bareBytes  int                          // of keys in it, at most
 	namespaces map[string]map[string]string // their labels
 	hosts      map[string]map[string]bool   // the nodes with a hostname, all of the cluster
 }
@@ -66,12 +68,14 @@ const (
 	groupKept         = time.Minute // without a pod that carries it
 	kinsKept          = 4096        // that are not looked through for those that nobody needs
 	termsKept         = 4096
+	bareKept          = 4096
+	bareBytes         = 8 << 20
 	newGroupBytes     = 32 // what a new term costs its namespace for each kin and each bound pod, in bytes of constraints compared
 )
 
 func newGroups() groups {
 	return groups{byTerm: map[string]*group{}, named: map[string][]*group{}, made: map[string]int{}, kins: map[string]map[kinKey][]*kin{},
-		terms: map[string][]*api.Term{}, namespaces: map[string]map[string]string{}, hosts: map[string]map[string]bool{}}
+		terms: map[string][]*api.Term{}, bare: map[string]*api.Class{}, namespaces: map[string]map[string]string{}, hosts: map[string]map[string]bool{}}
 }
 
 // kin returns the kin of pods, which it makes if it is new.
@@ -134,7 +138,7 @@ func (s *groups) matches(g *group, k *kin) bool {
 func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, ok bool) {
 	if len(class.Repels) == 0 && len(k.in) == 0 {
 		if class.Labelled || len(class.Wishes)+len(class.Leanings) > 0 {
-			class = api.MakeClass(api.Class{Requests: class.Requests, Attach: class.Attach, Constraints: class.Constraints})
+			return c.groups.bareOf(class), true
 		}
 		return class, true
 	}
@@ -156,6 +160,20 @@ func (c *Core) placed(k *kin, class *api.Class, requested bool) (_ *api.Class, o
 		avoids = slices.Compact(avoids)
 	}
 	return api.MakeClass(api.Class{Requests: class.Requests, Attach: class.Attach, Constraints: class.Constraints, In: k.in, Avoids: avoids}), true
+}
+
+// bareOf returns a class without terms, labels and wishes. Most pods are like others that came a moment ago.
+func (s *groups) bareOf(class *api.Class) *api.Class {
+	if of := s.bare[class.Key]; of != nil {
+		return of
+	}
+	of := api.MakeClass(api.Class{Requests: class.Requests, Attach: class.Attach, Constraints: class.Constraints})
+	if s.bareBytes += len(class.Key) + len(of.Key); len(s.bare) >= bareKept || s.bareBytes > bareBytes {
+		clear(s.bare)
+		s.bareBytes = 0
+	}
+	s.bare[class.Key] = of
+	return of
 }
 
 // read returns the terms that a class carries.
