@@ -214,7 +214,7 @@ func (c *Class) appendExtras(b []byte) []byte {
 		b = appendSized(appendSized(b, k), of[k])
 	}
 	if len(c.In)+len(c.Avoids) == 0 {
-		return b
+		return append(b, "[] []"...)
 	}
 	return fmt.Append(b, c.In, c.Avoids)
 }
