@@ -75,6 +75,45 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
+// BenchmarkGroups is a decision of which one in a hundred is for a pod that keeps away from the others of its group on its node, in turns of 100
+// groups, beside the same decisions without groups.
+func BenchmarkGroups(b *testing.B) {
+	for _, nodes := range []int{1523, 20000} {
+		for _, groups := range []uint32{0, 100} {
+			b.Run(fmt.Sprintf("nodes=%d/groups=%d", nodes, groups), func(b *testing.B) {
+				c := cluster(nodes)
+				plain := mixed(20)
+				members := make([]*api.Class, 100)
+				for i := range members {
+					members[i] = plain[i%len(plain)]
+					if groups > 0 {
+						group := []uint32{uint32(i) + 1}
+						members[i] = api.MakeClass(api.Class{Requests: plain[0].Requests, In: group, Avoids: group})
+					}
+				}
+				uids := make([]string, 1000)
+				for i := range uids {
+					uids[i] = fmt.Sprint("new-", i)
+				}
+				b.ResetTimer()
+				for i := range b.N {
+					class := plain[i/20%len(plain)]
+					if i%100 == 0 {
+						class = members[i/100%len(members)]
+					}
+					uid := uids[i%len(uids)]
+					c.Release(uid)
+					node, ok := c.Place(class)
+					if !ok {
+						b.Fatal("no room")
+					}
+					c.Charge(uid, node, class, Hold, "gang", api.Rank{})
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkFirstPlan is a class seen for the first time: verdicts of all nodes and a tree.
 func BenchmarkFirstPlan(b *testing.B) {
 	for _, nodes := range []int{1523, 20000} {
