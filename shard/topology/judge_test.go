@@ -111,9 +111,20 @@ func (j *judged) says(revision int64, rows ...string) string {
 }
 
 func TestJudge(t *testing.T) {
+	for name, run := range judgements() {
+		t.Run(name, func(t *testing.T) {
+			if got, want := run(newJudged()); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// judgements are the cases: what is said, and what is to be said.
+func judgements() map[string]func(j *judged) (got, want string) {
 	const avoids, avoided = "node(s) didn't match pod anti-affinity rules", "node(s) didn't satisfy existing pods anti-affinity rules"
 	const inUse = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-	for name, run := range map[string]func(j *judged) (got, want string){
+	return map[string]func(j *judged) (got, want string){
 		"the log was not seen up to the row": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "", "")
 			return j.says(5, "p@10>a1"), "wait"
@@ -362,24 +373,13 @@ func TestJudge(t *testing.T) {
 			j.rows(5, "p@10>a1", "q@10>a2", "r@10>b1", "s@10>b1")
 			return j.says(5, "p@10>a1", "q@10>a2", "r@10>b1", "s@10>b1"), "ok"
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, want := run(newJudged()); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
-		})
 	}
 }
 
 // TestLogReadAnew: when the log is read again, nothing is judged until pods were listed after that: rows of pods that are bound now may have
 // come and gone in between.
 func TestLogReadAnew(t *testing.T) {
-	j := newJudged()
-	j.pod("p", "10", "x", "apart", "")
-	j.pod("q", "11", "x", "", "")
-	j.rows(5, "p@10>a1")
-	j.step(event.LogRead{Revision: 7})
-	j.rows(8, "q@11>a2")
+	j := logReadAnew()
 	if got := j.says(8, "q@11>a2"); got != "wait" {
 		t.Errorf("before the list: %s", got)
 	}
@@ -392,6 +392,17 @@ func TestLogReadAnew(t *testing.T) {
 	if got := j.says(8, "q@11>a2"); got != "ok" {
 		t.Errorf("after the list: %s", got)
 	}
+}
+
+// logReadAnew has q judged, whom p excludes, when the log has been read once more, and the row of p was not in it.
+func logReadAnew() *judged {
+	j := newJudged()
+	j.pod("p", "10", "x", "apart", "")
+	j.pod("q", "11", "x", "", "")
+	j.rows(5, "p@10>a1")
+	j.step(event.LogRead{Revision: 7})
+	j.rows(8, "q@11>a2")
+	return j
 }
 
 // Pods of one namespace that only wait here, with more different terms than are counted, do not keep a term from being heeded that a pod
