@@ -208,7 +208,7 @@ func (c *Class) appendExtras(b []byte) []byte {
 		return b
 	}
 	of := c.Labels.set()
-	b = appendSized(appendSized(append(b, '\x01'), string(c.Repels)), string(c.Joins))
+	b = appendSized(appendSized(append(b, '\x01'), c.Repels), c.Joins)
 	b = append(strconv.AppendInt(strconv.AppendBool(b, c.Labelled), int64(len(of)), 10), ':')
 	for _, k := range slices.Sorted(maps.Keys(of)) {
 		b = appendSized(appendSized(b, k), of[k])
@@ -220,6 +220,6 @@ func (c *Class) appendExtras(b []byte) []byte {
 }
 
 // appendSized appends a text after its length.
-func appendSized(b []byte, text string) []byte {
+func appendSized[T string | []byte](b []byte, text T) []byte {
 	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }

@@ -132,6 +132,5 @@ func appendPart(b []byte, mark byte, part []byte) []byte {
 	if len(part) == 0 {
 		return b
 	}
-	b = fmt.Appendf(append(b, mark), "%d:", len(part))
-	return append(b, part...)
+	return appendSized(append(b, mark), part)
 }

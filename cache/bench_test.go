@@ -62,13 +62,9 @@ func BenchmarkDecision(b *testing.B) {
 				b.ResetTimer()
 				for i := range b.N {
 					class := classes[i/shape.run%len(classes)]
-					uid := uids[i%len(uids)]
-					c.Release(uid)
-					node, ok := c.Place(class)
-					if !ok {
+					if !decide(c, class, class, uids[i%len(uids)]) {
 						b.Fatal("no room")
 					}
-					c.Charge(uid, node, class, Hold, "gang", api.Rank{})
 				}
 			})
 		}
@@ -101,13 +97,9 @@ func BenchmarkGroups(b *testing.B) {
 					if i%100 == 0 {
 						class = members[i/100%len(members)]
 					}
-					uid := uids[i%len(uids)]
-					c.Release(uid)
-					node, ok := c.Place(class)
-					if !ok {
+					if !decide(c, class, class, uids[i%len(uids)]) {
 						b.Fatal("no room")
 					}
-					c.Charge(uid, node, class, Hold, "gang", api.Rank{})
 				}
 			})
 		}

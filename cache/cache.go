@@ -165,7 +165,7 @@ func New(cfg Config) *Cache { return newCache(cfg, defaultLimits) }
 func newCache(cfg Config, l limits) *Cache {
 	c := &Cache{
 		cfg: cfg, limits: l, chosen: -1, nodes: map[string]*node{}, pods: newPods(),
-		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{}, wishes: map[string]*wish{},
+		byName: map[string]int{}, hosts: map[string][]int32{}, classes: map[string]*class{}, sets: map[string]*set{}, wishes: map[string]*wish{}, images: map[string]int32{},
 		closed: map[int32]bool{},
 	}
 	c.index.order.most = l.leaf
@@ -214,7 +214,6 @@ func (c *Cache) SetNode(object *api.Node) {
 			!slices.Equal(old.Features, object.Features)
 	}
 	if c.countImages(old, object) {
-		changed = true
 		c.seenImages(n.slot)
 	}
 	if changed { // most updates are heartbeats

@@ -70,9 +70,6 @@ func (c *Cache) countImages(before, now *api.Node) (changed bool) {
 			}
 		}
 	}
-	if c.images == nil {
-		c.images = map[string]int32{}
-	}
 	count(has, 1)
 	count(had, -1)
 	return true
@@ -99,6 +96,7 @@ func (c *Cache) seenImages(s int32) {
 		c.dismissTiers(w)
 	}
 	c.admit(s)
+	c.touch(s)
 }
 
 // reshare reports whether the share of the nodes that have an image is off by a factor of two.

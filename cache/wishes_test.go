@@ -242,9 +242,12 @@ func BenchmarkWishes(b *testing.B) {
 	}
 }
 
-func decide(c *Cache, class, charged *api.Class, uid string) {
+// decide places a pod anew, and reports whether there is room.
+func decide(c *Cache, class, charged *api.Class, uid string) bool {
 	c.Release(uid)
-	if node, ok := c.Place(class); ok {
+	node, ok := c.Place(class)
+	if ok {
 		c.Charge(uid, node, charged, Hold, "g", api.Rank{})
 	}
+	return ok
 }

@@ -69,11 +69,15 @@ func (c *Core) commitFor(from api.Incarnation, gangUID string, serial uint64) (m
 // dropUnbindable gives up durable rows whose node is gone, or not ours any more, or over its limits by now: such a node
 // takes nothing, and nobody has been told to go there yet.
 func (c *Core) dropUnbindable(m *commit) {
+	c.dropWhere(m, func(r *row) bool {
+		return c.nodes[r.node] == nil || c.buckets[api.BucketOf(r.node)] != active || c.sync.out[r.node]
+	})
+}
+
+// dropWhere gives up the durable rows of a commit that were not sent and are so, and tells its home shard.
+func (c *Core) dropWhere(m *commit, is func(*row) bool) {
 	for _, r := range m.rows {
-		if r.phase != prepared {
-			continue
-		}
-		if c.nodes[r.node] == nil || c.buckets[api.BucketOf(r.node)] != active || c.sync.out[r.node] {
+		if r.phase == prepared && is(r) {
 			c.giveUp(r)
 			c.note(r, wire.BindOutcome_BIND_FREE, "")
 		}
@@ -132,14 +136,8 @@ func sortCommits(list []*commit) {
 // expirePrepared gives up what has waited for Bind too long.
 func (c *Core) expirePrepared() {
 	for _, m := range c.awaiting() {
-		if c.now.Before(m.deadline) {
-			continue
-		}
-		for _, r := range m.rows {
-			if r.phase == prepared {
-				c.giveUp(r)
-				c.note(r, wire.BindOutcome_BIND_FREE, "")
-			}
+		if !c.now.Before(m.deadline) {
+			c.dropWhere(m, func(*row) bool { return true })
 		}
 	}
 }

@@ -224,12 +224,7 @@ func (c *Core) dropUnfit(m *commit) {
 		return
 	}
 	unfit := c.topology.Unfit(m.place(), left)
-	for _, r := range m.rows {
-		if r.phase == prepared && unfit[r.uid] {
-			c.giveUp(r)
-			c.note(r, wire.BindOutcome_BIND_FREE, "")
-		}
-	}
+	c.dropWhere(m, func(r *row) bool { return unfit[r.uid] })
 }
 
 // waitedLong reports whether a commit that cannot be judged yet is to wait no longer.

@@ -95,12 +95,7 @@ func (c *Core) sayReady(m *commit) {
 
 // dropUnready gives up the rows of a commit whose volumes are not bound when its other rows are bound.
 func (c *Core) dropUnready(m *commit) {
-	for _, r := range m.rows {
-		if r.phase == prepared && (r.volumes.open() || r.volumes == volumesFailed) {
-			c.giveUp(r)
-			c.note(r, wire.BindOutcome_BIND_FREE, "")
-		}
-	}
+	c.dropWhere(m, func(r *row) bool { return r.volumes.open() || r.volumes == volumesFailed })
 }
 
 // endVolumes ends what the shell does for a row that leaves the phase prepared. What asks for a volume is taken back where a volume has

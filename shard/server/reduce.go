@@ -18,7 +18,7 @@ func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pod
 	c := newClaims(rules, func(*api.Pod) {}, nil)
 	c.say = func(ev event.NodeVolumes) { volumes = append(volumes, ev) }
 	for _, n := range nodes {
-		c.node(api.FromNode(api.StripNode(n), nil))
+		c.node(api.FromNode(rules.StripNode(n), nil))
 	}
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -42,7 +42,7 @@ func Reduce(rules api.Rules, nodes []*corev1.Node, objects []runtime.Object, pod
 	}
 	stripped := make([]*corev1.Pod, len(pods))
 	for i, p := range pods {
-		stripped[i] = api.StripPod(p)
+		stripped[i] = rules.StripPod(p)
 	}
 	c.replaced(stripped, func(list []*api.Pod) { out = list })
 	return out, volumes

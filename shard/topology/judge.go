@@ -20,7 +20,7 @@ type Member struct {
 type Verdict struct {
 	Wait     bool     // too little is known yet,
 	Behind   Behind   // or the pods may be bound once other domains have as many
-	Against  []string // UIDs of pods that a constraint keeps from their nodes; none: all may be bound
+	Against  []string // UIDs of pods that a constraint keeps from their nodes, if all others are bound; none: all may be bound
 	Obstacle Obstacle // of the first of them
 	Node     string
 }
@@ -69,7 +69,7 @@ func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
 				unfit[m.UID] = true
 			}
 		}
-		if !verdict.Wait && len(verdict.Against) == 0 {
+		if len(verdict.Against) == 0 {
 			break
 		}
 		left = slices.DeleteFunc(slices.Clone(left), func(m Member) bool { return unfit[m.UID] })
@@ -141,35 +141,31 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 		verdict.Against = append(verdict.Against, members[i].UID)
 	}
 	// An affinity asks for pods that were there before, so its pods join one after another. The rest is judged in the end.
-	var joins []int
+	var joining []int
 	for i := range members {
 		if rules[i] != nil && len(rules[i].affinity) > 0 {
-			joins = append(joins, i)
+			joining = append(joining, i)
 		} else {
 			t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 		}
 	}
-	join := func(joining []int) {
-		for len(joining) > 0 {
-			left := joining[:0:0]
-			for _, i := range joining {
-				if (&Rules{affinity: rules[i].affinity, self: rules[i].self}).Obstacle(v.nodeOf(members[i].Node), false) == None {
-					t.Add(members[i].Namespace, members[i].UID, members[i].Node)
-				} else {
-					left = append(left, i)
-				}
+	for len(joining) > 0 {
+		left := joining[:0:0]
+		for _, i := range joining {
+			if (&Rules{affinity: rules[i].affinity, self: rules[i].self}).Obstacle(v.nodeOf(members[i].Node), false) == None {
+				t.Add(members[i].Namespace, members[i].UID, members[i].Node)
+			} else {
+				left = append(left, i)
 			}
-			if len(left) == len(joining) {
-				for _, i := range left {
-					against(i, Lonely)
-				}
-				return
-			}
-			joining = left
 		}
+		if len(left) == len(joining) {
+			for _, i := range left {
+				against(i, Lonely)
+			}
+			break
+		}
+		joining = left
 	}
-	join(joins)
-	lonely := len(verdict.Against)
 	for i := range members {
 		if rules[i] == nil || slices.Contains(verdict.Against, members[i].UID) {
 			continue
@@ -189,18 +185,6 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 			against(i, rest.Obstacle(n, false))
 		}
 		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
-	}
-	if len(verdict.Against) > lonely && len(joins) > 0 { // what is refused supports nobody
-		refused := make(map[string]bool, len(verdict.Against))
-		for _, uid := range verdict.Against {
-			refused[uid] = true
-		}
-		for i := range members {
-			if refused[members[i].UID] || slices.Contains(joins, i) {
-				t.Without(members[i].Namespace, members[i].UID)
-			}
-		}
-		join(slices.DeleteFunc(slices.Clone(joins), func(i int) bool { return refused[members[i].UID] }))
 	}
 	if !behind.None() && len(verdict.Against) == 0 {
 		return Verdict{Wait: true, Behind: behind}

@@ -21,6 +21,9 @@ const (
 	leanImages      // nothing of pods, but nodes that have its images
 )
 
+// onPods reports whether it is about pods at all.
+func (l lean) onPods() bool { return l == leanSingly || l == leanMuch }
+
 // leaner gives the pods of an app preferences about the pods of it and of others.
 func (g *generator) leaner(s *v1.PodSpec, l lean, app, apps int) {
 	of := func(app int) *metav1.LabelSelector {

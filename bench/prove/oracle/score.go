@@ -199,11 +199,10 @@ func (s *Scores) add(o Scores) {
 func Score(seed uint64, shards int, l lean) (out Scores, err error) {
 	c, pods := sequence(seed, l)
 	plugins := wishPlugins
-	switch l {
-	case leanNot:
-	case leanImages:
+	switch {
+	case l == leanImages:
 		plugins = imagePlugins
-	default:
+	case l.onPods():
 		plugins = leaningPlugins
 	}
 	p := newPlant(c, shards, api.Rules{Images: l == leanImages})
@@ -218,7 +217,7 @@ func Score(seed uint64, shards int, l lean) (out Scores, err error) {
 			return out, err
 		}
 		heard := top
-		if l != leanNot && l != leanImages {
+		if l.onPods() {
 			if heard, err = Top(c, plugins); err != nil {
 				return out, err
 			}
@@ -280,14 +279,13 @@ func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 	apps := 1 + g.IntN(4)
 	for app := range apps {
 		s := g.wisher()
-		switch l {
-		case leanNot:
-		case leanImages:
+		switch {
+		case l == leanImages:
 			s.Containers[0].Image = pick(g, imageNames...)
 			if g.oneIn(3) {
 				s.InitContainers = []v1.Container{{Name: "init", Image: pick(g, imageNames...)}}
 			}
-		default:
+		case l.onPods():
 			g.leaner(&s, l, app, apps)
 		}
 		kinds = append(kinds, s)
@@ -297,7 +295,7 @@ func sequence(seed uint64, l lean) (*Case, []*v1.Pod) {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p" + strconv.Itoa(i), UID: types.UID("uid-p" + strconv.Itoa(i)), ResourceVersion: "1"}}
 		app := g.IntN(apps)
 		p.Spec = *kinds[app].DeepCopy()
-		if l != leanNot && l != leanImages {
+		if l.onPods() {
 			p.Labels = map[string]string{"app": strconv.Itoa(app)}
 		}
 		pods = append(pods, p)

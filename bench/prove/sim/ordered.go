@@ -426,7 +426,7 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 			}
 		}
 	}
-	holds := func(node string, terms []corev1.PodAffinityTerm) bool {
+	holds := func(node string) bool {
 		return !slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool {
 			value := in(node, t.TopologyKey)
 			return value == "" || !supported[t.TopologyKey+"="+value]
@@ -436,12 +436,12 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 	joined := func() bool {
 		for range l.line.word.lines {
 			for _, r := range l.line.word.lines {
-				if c.mayBind(r, l.line) && o.ever(r.uid, match) && (r != l.line && !o.asksFor(c, r.uid, terms) || holds(r.node, terms)) {
+				if c.mayBind(r, l.line) && o.ever(r.uid, match) && (r != l.line && !o.asksFor(c, r.uid, terms) || holds(r.node)) {
 					support(r.node)
 				}
 			}
 		}
-		return holds(l.line.node, terms)
+		return holds(l.line.node)
 	}
 	if joined() {
 		return
