@@ -151,7 +151,7 @@ func (l *load) run(ctx context.Context, begin time.Time, gangs []scenario.Gang) 
 			break
 		}
 		ready, first := make(chan struct{}), -1
-		if g.Plain || !l.groups {
+		if g.Plain || !l.groups && g.Topology == "" {
 			first = 0
 			close(ready)
 		}
@@ -169,6 +169,10 @@ func (l *load) make(ctx context.Context, t task) error {
 	if t.pod < 0 {
 		defer close(t.ready)
 		return create("PodGroup "+t.gang.Name, func() error {
+			if t.gang.Topology != "" {
+				_, err := l.clients.Core.SchedulingV1beta1().PodGroups(namespace).Create(ctx, t.gang.KubernetesPodGroup(l.namespace), metav1.CreateOptions{})
+				return err
+			}
 			if l.volcano {
 				return l.clients.Volcano.Post().Namespace(namespace).Resource("podgroups").Body(volcanoPodGroup(t.gang, namespace)).Do(ctx).Error()
 			}
@@ -181,7 +185,7 @@ func (l *load) make(ctx context.Context, t task) error {
 		return nil
 	}
 	p := t.gang.Pod(t.pod, l.namespace, l.scheduler)
-	if l.volcano && !t.gang.Plain {
+	if l.volcano && !t.gang.Plain && t.gang.Topology == "" {
 		delete(p.Labels, api.LabelPodGroup)
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1beta1.KubeGroupNameAnnotationKey, t.gang.Name)
 	}

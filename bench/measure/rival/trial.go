@@ -29,6 +29,9 @@ import (
 	"basalt.dev/basalt/bench/stage/local"
 )
 
+// topologyGates has the API server serve PodGroups with a topology, and kube-scheduler heed them.
+const topologyGates = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+
 // trial is one run of one subject.
 type trial struct {
 	*work
@@ -42,9 +45,10 @@ type trial struct {
 
 	cluster   *local.Cluster // nil where the API server is not ours
 	clients   *kube.Clients
-	admin     rest.Interface // for /metrics
-	namespace string         // the one without a number, of the scenario's
-	served    bool           // Queues and PodGroups are
+	admin     rest.Interface               // for /metrics
+	namespace string                       // the one without a number, of the scenario's
+	served    bool                         // Queues and PodGroups are
+	labels    map[string]map[string]string // of the nodes
 
 	begin, end    time.Time // first create, last Binding
 	before, after map[string]local.Usage
@@ -75,7 +79,11 @@ func (t *trial) run(ctx context.Context) (err error) {
 	t.progress.Say("%s: starting", t.label)
 	var config *rest.Config
 	if t.o.Kubeconfig == "" {
-		t.cluster, err = local.Start(ctx, local.Options{Audit: t.counting, Basalt: t.o.Basalt})
+		o := local.Options{Audit: t.counting, Basalt: t.o.Basalt}
+		if t.o.Scenario.Topology() {
+			o.APIServerFlags = []string{topologyGates, "--runtime-config=scheduling.k8s.io/v1beta1=true"}
+		}
+		t.cluster, err = local.Start(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -321,8 +329,10 @@ func (t *trial) nodes(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	var out []string
+	t.labels = map[string]map[string]string{}
 	for _, n := range list.Items {
 		out = append(out, n.Name)
+		t.labels[n.Name] = n.Labels
 	}
 	if len(out) == 0 {
 		return nil, errors.New("the cluster has no nodes")
@@ -337,7 +347,11 @@ func (t *trial) startScheduler(ctx context.Context) error {
 	t.progress.Say("%s: starting the scheduler", t.label)
 	switch {
 	case t.subject == KubeScheduler():
-		_, err := t.cluster.StartScheduler(ctx, -1, 0)
+		var flags []string
+		if t.o.Scenario.Topology() {
+			flags = append(flags, topologyGates)
+		}
+		_, err := t.cluster.StartScheduler(ctx, -1, 0, flags...)
 		return err
 	case t.subject.Shards > 0:
 		o := local.BasaltOptions{Flags: t.o.Flags}
@@ -580,6 +594,9 @@ func (t *trial) values(run *report.Run) {
 		run.Add("status conflicts", "", t.conflicts)
 	}
 	run.Add(notBound, "", float64(t.pods-bound))
+	if t.o.Scenario.Topology() {
+		run.Add("gangs in more than one domain", "", float64(t.watch.split(t.labels)))
+	}
 	if bound < t.pods {
 		run.Note = fmt.Sprintf("%d of %d pods were not bound within %s", t.pods-bound, t.pods, t.o.Patience)
 	}

@@ -28,6 +28,7 @@ type podWatch struct {
 type podTimes struct {
 	gang           *gangTimes
 	created, bound time.Time
+	node           string
 	finished       bool
 	exists         bool
 }
@@ -106,7 +107,7 @@ func (w *podWatch) seen(p *v1.Pod) {
 		t.created, t.gang.lastCreated = now, now
 	}
 	if p.Spec.NodeName != "" && t.bound.IsZero() {
-		t.bound, t.gang.lastBound = now, now
+		t.bound, t.gang.lastBound, t.node = now, now, p.Spec.NodeName
 		t.gang.bound++
 		if w.boundAt = append(w.boundAt, now); len(w.boundAt) == len(w.pods) {
 			close(w.done)
@@ -134,6 +135,25 @@ func (w *podWatch) latencies(pods, gangs *report.Latency) {
 			gangs.Record(g.lastBound.Sub(g.lastCreated))
 		}
 	}
+}
+
+// split counts the gangs whose pods are in more than one domain of their topology, or on nodes that are in none.
+func (w *podWatch) split(labels map[string]map[string]string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in := map[*gangTimes]string{}
+	split := map[*gangTimes]bool{}
+	for _, p := range w.pods {
+		if p.gang.Topology == "" || p.node == "" {
+			continue
+		}
+		domain := labels[p.node][p.gang.Topology]
+		if before, ok := in[p.gang]; domain == "" || ok && before != domain {
+			split[p.gang] = true
+		}
+		in[p.gang] = domain
+	}
+	return len(split)
 }
 
 // boundBy counts the Bindings until a time.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,8 @@ type Gang struct {
 	App      string  // the label of its pods; "" for none
 	Around   *Around // nil for none
 	Volume   string  // the CSI driver or in-tree plugin of its pods' volumes; "" for none
+	Secret   bool    // its pods have a volume of a Secret
+	Topology string  // the label of nodes of which it is in one domain; "" for none
 	space    int     // the number of its namespace; 0 is the one without a number
 }
 
@@ -285,7 +288,7 @@ func (s *Scenario) draw(r *rand.Rand, i, shares int, leaves []string) Gang {
 	if k.Namespaces > 0 {
 		g.space = 1 + i/k.apps()%k.Namespaces // each app is in all of them
 	}
-	g.Volume = k.Volume
+	g.Volume, g.Secret, g.Topology = k.Volume, k.Secret, k.Topology
 	leaf := r.IntN(len(leaves))
 	if r.IntN(100) < s.Queues.Skew {
 		leaf = 0
@@ -463,6 +466,17 @@ func (g *Gang) PodGroup(base string) *v1alpha1.PodGroup {
 	}
 }
 
+// KubernetesPodGroup makes the gang's PodGroup of scheduling.k8s.io, if it has a Topology.
+func (g *Gang) KubernetesPodGroup(base string) *schedulingv1beta1.PodGroup {
+	return &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace(base), Name: g.Name, Labels: map[string]string{api.LabelQueue: g.Queue}},
+		Spec: schedulingv1beta1.PodGroupSpec{
+			SchedulingPolicy:      schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(g.MinCount)}},
+			SchedulingConstraints: &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: g.Topology}}},
+		},
+	}
+}
+
 // PodName is the name of the i-th pod.
 func (g *Gang) PodName(i int) string { return g.Name + "-" + strconv.Itoa(i) }
 
@@ -492,6 +506,13 @@ func (g *Gang) Pod(i int, base, scheduler string) *v1.Pod {
 	}
 	if g.Volume != "" {
 		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: p.Name}}}}
+	}
+	if g.Secret {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secret"}}})
+	}
+	if g.Topology != "" {
+		delete(p.Labels, api.LabelPodGroup)
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &g.Name}
 	}
 	if g.Lifetime > 0 {
 		p.Annotations = map[string]string{kubelet.RunSeconds: fmt.Sprintf("%.1f", g.Lifetime.Seconds())}

@@ -108,6 +108,11 @@ type Kind struct {
 	Service bool `json:"service,omitempty"`
 	// Volume gives each pod a claim of its own, bound to a volume of this CSI driver or in-tree plugin, which nodes have to have.
 	Volume string `json:"volume,omitempty"`
+	// Secret gives each pod a volume of a Secret, which is not there.
+	Secret bool `json:"secret,omitempty"`
+	// Topology is a label of nodes of which each gang has to be in one domain. The gangs have PodGroups of Kubernetes' own then, which
+	// kube-scheduler reads, too.
+	Topology string `json:"topology,omitempty"`
 	// Lifetime is how long a pod runs after it got its node; absent: until the benchmark ends.
 	Lifetime *Lifetime `json:"lifetime,omitempty"`
 }
@@ -400,6 +405,9 @@ func (s *Scenario) check() error {
 		if k.Volume != "" && !slices.ContainsFunc(s.Nodes, func(n NodeSet) bool { return n.CSI != nil && (k.Volume == n.CSI.Driver || k.Volume == n.CSI.Migrated) }) {
 			return bad(at+".volume", "no nodes have the driver or plugin %q in csi", k.Volume)
 		}
+		if wrong := validation.IsQualifiedName(k.Topology); k.Topology != "" && (len(wrong) > 0 || k.Plain || k.Lifetime != nil) {
+			return bad(at+".topology", "%q is not the key of a label, or the gangs are plain or have a lifetime", k.Topology)
+		}
 		if k.Plain && k.Size.Max > 1 {
 			return bad(at+".plain", "a gang of more than one pod needs a PodGroup")
 		}
@@ -487,6 +495,11 @@ func (s *Scenario) check() error {
 	return nil
 }
 
+// Topology reports whether gangs have to be in one domain of the topology.
+func (s *Scenario) Topology() bool {
+	return slices.ContainsFunc(s.Gangs, func(k Kind) bool { return k.Topology != "" })
+}
+
 // OnlyKube names the first field that only the command `kube` gives to a scheduler: in the API server in memory its kinds are not
 // there, or its pods are alike but for what they ask for. It is "" if there is none.
 func (s *Scenario) OnlyKube() string {
@@ -499,7 +512,7 @@ func (s *Scenario) OnlyKube() string {
 		for _, f := range []struct {
 			name  string
 			given bool
-		}{{"app", k.App != ""}, {"around", k.Around != nil}, {"namespaces", k.Namespaces > 0}, {"service", k.Service}, {"volume", k.Volume != ""}} {
+		}{{"app", k.App != ""}, {"around", k.Around != nil}, {"namespaces", k.Namespaces > 0}, {"service", k.Service}, {"volume", k.Volume != ""}, {"secret", k.Secret}, {"topology", k.Topology != ""}} {
 			if f.given {
 				return fmt.Sprintf("gangs[%d].%s", i, f.name)
 			}

@@ -31,6 +31,7 @@ gangs:
 - {name: c, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], namespaces: 2, service: true, around: {spread: kubernetes.io/hostname, scheduleAnyway: true, nodeTaintsPolicy: Honor}}
 - {name: d, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], volume: ebs.csi.aws.com}
 - {name: e, size: {min: 1, max: 1}, plain: true, pods: [{cpu: 100m, memory: 64Mi}], volume: kubernetes.io/aws-ebs}
+- {name: f, size: {min: 2, max: 2}, pods: [{cpu: 100m, memory: 64Mi}], secret: true, topology: topology.kubernetes.io/zone}
 arrivals: {closed: {gangs: 200}}
 `
 
@@ -60,6 +61,8 @@ func TestWhatIsUnknownOrWrongIsNamed(t *testing.T) {
 		{"driver: ebs.csi.aws.com", "driver: other.example.com", "gangs[3].volume"},
 		{", migrated: kubernetes.io/aws-ebs", "", "gangs[4].volume"},
 		{"migrated: kubernetes.io/aws-ebs", "migrated: kubernetes.io/gce-pd", "nodes[1].csi.migrated"},
+		{"topology: topology.kubernetes.io/zone", "topology: a b", "gangs[5].topology"},
+		{"topology: topology", "lifetime: {min: 1s, max: 1s}, topology: topology", "gangs[5].topology"},
 		{"limit: 5", "limit: 0", "nodes[1].csi.limit"},
 		{"app: green", "app: Green", "gangs[0].app"},
 		{"namespaces: 3", "namespaces: -1", "gangs[0].namespaces"},
@@ -323,12 +326,18 @@ func TestObjectsAroundPods(t *testing.T) {
 			if of := v.Spec.AWSElasticBlockStore; g.Kind == "e" && (of == nil || of.VolumeID != v.Name) {
 				t.Fatalf("volume %v", v)
 			}
+		case "f":
+			group := g.KubernetesPodGroup("base")
+			if p.Spec.Volumes[0].Secret == nil || *p.Spec.SchedulingGroup.PodGroupName != group.Name || group.Namespace != p.Namespace || p.Labels[api.LabelPodGroup] != "" ||
+				group.Spec.SchedulingPolicy.Gang.MinCount != 2 || group.Spec.SchedulingConstraints.Topology[0].Key != v1.LabelTopologyZone || group.Labels[api.LabelQueue] != g.Queue {
+				t.Fatalf("pod %v, PodGroup %v", p, group)
+			}
 		}
 		if strings.ContainsAny(g.Kind, "abc") == (p.Spec.Volumes != nil) {
 			t.Fatalf("pod %v of kind %s", p, g.Kind)
 		}
 	}
-	want := []string{"a base-1 green-0", "a base-1 green-1", "a base-2 green-0", "a base-2 green-1", "a base-3 green-0", "a base-3 green-1", "b base green-0", "c base-1 c-0", "c base-2 c-0", "d base ", "e base "}
+	want := []string{"a base-1 green-0", "a base-1 green-1", "a base-2 green-0", "a base-2 green-1", "a base-3 green-0", "a base-3 green-1", "b base green-0", "c base-1 c-0", "c base-2 c-0", "d base ", "e base ", "f base "}
 	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
 		t.Errorf("gangs of %q, want %q", got, want)
 	}
@@ -336,7 +345,7 @@ func TestObjectsAroundPods(t *testing.T) {
 
 // A command that gives only part of a scenario to the scheduler refuses the others.
 func TestWhatOnlyKubeGives(t *testing.T) {
-	for name, want := range map[string]string{"soak": "", "mixed": "", "around-spread": "gangs[0].around", "around-service": "gangs[0].service", "volumes-csi": "nodes[0].csi"} {
+	for name, want := range map[string]string{"soak": "", "mixed": "", "around-spread": "gangs[0].around", "around-service": "gangs[0].service", "volumes-csi": "nodes[0].csi", "secrets": "gangs[0].secret", "racks": "gangs[0].topology"} {
 		s, err := scenario.Load(name)
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +406,7 @@ func TestTheSameSeedMakesTheSameObjects(t *testing.T) {
 	if sum(1) == sum(2) {
 		t.Error("two seeds make the same objects")
 	}
-	if got, want := sum(1), uint64(0xc3bc46511696e3ca); got != want {
+	if got, want := sum(1), uint64(0xd18369c05e4a85bf); got != want {
 		t.Errorf("seed 1 makes objects with the sum %#x, want %#x", got, want)
 	}
 }

@@ -257,7 +257,7 @@ func (w *world) killed(t *testing.T) {
 
 // ---- the cluster
 
-func start(t *testing.T, nodes int) *world {
+func start(t *testing.T, nodes int, flags ...string) *world {
 	w := &world{t: t, small: make(chan struct{})}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
 	w.check(w.cluster.Install(t.Context()))
@@ -287,7 +287,7 @@ func start(t *testing.T, nodes int) *world {
 	})
 	wg.Go(func() { _ = kubelet.Run(ctx, kubelet.Options{Client: w.kube.Core}) })
 	<-w.auditor.Synced()
-	all, err := w.cluster.StartBasalt(t.Context(), 1, 3, local.BasaltOptions{Restart: true})
+	all, err := w.cluster.StartBasalt(t.Context(), 1, 3, local.BasaltOptions{Restart: true, Flags: flags})
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), all))
 	w.shards = all[1:]

@@ -11,8 +11,8 @@ import (
 const SchedulerName = "default-scheduler"
 
 // StartScheduler starts kube-scheduler as it comes, but with the clients' rates that are given: of a client that the server
-// alone limits, qps is -1. It returns at once: who wants to know whether it schedules gives it a pod.
-func (c *Cluster) StartScheduler(_ context.Context, qps, burst int) (*Process, error) {
+// alone limits, qps is -1. Its flags are added. It returns at once: who wants to know whether it schedules gives it a pod.
+func (c *Cluster) StartScheduler(_ context.Context, qps, burst int, flags ...string) (*Process, error) {
 	kubeconfig, err := c.Kubeconfig(Scheduler)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ clientConnection: {kubeconfig: %q, qps: %d, burst: %d, contentType: application/
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration of kube-scheduler: %w", err)
 	}
-	return c.startBeside("kube-scheduler", "--config="+path, "--secure-port=0") // nobody asks it anything
+	return c.startBeside("kube-scheduler", append([]string{"--config=" + path, "--secure-port=0"}, flags...)...) // nobody asks it anything
 }
 
 // startBeside starts a program of others, which ends with the cluster before the API server does.
