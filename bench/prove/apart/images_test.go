@@ -43,6 +43,11 @@ func TestImages(t *testing.T) {
 	w.shards[2].Kill()
 	w.follows("again", "example.com/late", "node-7")
 
+	for i := range 9 { // each node is served again
+		w.pod("images", fmt.Sprint("back-", i), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)} })
+		w.bound("images", fmt.Sprint("back-", i))
+	}
+
 	// A gang of 60 cores on three nodes of 16: the nodes with its image are filled, and nobody waits for them.
 	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "images", Name: "gang"}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = 60
