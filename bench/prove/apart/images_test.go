@@ -44,7 +44,9 @@ func TestImages(t *testing.T) {
 	w.follows("again", "example.com/late", "node-7")
 
 	for i := range 9 { // each node is served again
-		w.pod("images", fmt.Sprint("back-", i), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)} })
+		w.pod("images", fmt.Sprint("back-", i), func(p *corev1.Pod) {
+			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)}
+		})
 		w.bound("images", fmt.Sprint("back-", i))
 	}
 

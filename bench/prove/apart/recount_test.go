@@ -27,6 +27,16 @@ type recount struct {
 	relabelled time.Time                    // when one last changed
 	bindings   int
 	found      []string
+	late       time.Duration // what another scheduler bound may be unknown for so long
+	spread     string        // the app whose pods are spread over zones with maxSkew 1, wherever their nodes are
+	spreadOver []spreadPod   // in the order in which they were seen
+}
+
+// spreadPod is one of the pods that are spread.
+type spreadPod struct {
+	at   time.Time
+	zone string
+	ours bool
 }
 
 // unsure is for how long after a namespace got other labels nothing is judged by them: shards see them by another watch.
@@ -81,6 +91,9 @@ func (r *recount) pod(p *corev1.Pod, gone bool) {
 		return
 	}
 	r.since[p.UID] = time.Now()
+	if r.spread != "" && p.Labels["app"] == r.spread {
+		r.spreads(p)
+	}
 	if p.Spec.SchedulerName != api.SchedulerName {
 		return
 	}
@@ -89,11 +102,37 @@ func (r *recount) pod(p *corev1.Pod, gone bool) {
 		if o.UID == p.UID || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
 			continue
 		}
+		if o.Spec.SchedulerName != api.SchedulerName && time.Since(r.since[o.UID]) < r.late {
+			continue
+		}
 		if r.repels(p, o) || r.repels(o, p) {
 			r.found = append(r.found, fmt.Sprintf("pod %s/%s was bound to %s, and %s/%s is on %s since %s: one of them repels the other",
 				p.Namespace, p.Name, p.Spec.NodeName, o.Namespace, o.Name, o.Spec.NodeName, time.Since(r.since[o.UID])))
 		}
 	}
+}
+
+// spreads looks for a moment, as long ago as the pods of another scheduler may be unknown, at which the zone of a pod of ours was right for it. Its
+// own pods count whenever they were bound.
+func (r *recount) spreads(p *corev1.Pod) {
+	now := spreadPod{time.Now(), r.zoneOf(p.Spec.NodeName), p.Spec.SchedulerName == api.SchedulerName}
+	legal := !now.ours
+	for known := len(r.spreadOver); known >= 0 && !legal; known-- {
+		if known < len(r.spreadOver) && now.at.Sub(r.spreadOver[known].at) > r.late {
+			break
+		}
+		count := map[string]int{zoneOf(0): 0, zoneOf(1): 0, zoneOf(2): 0}
+		for i, o := range r.spreadOver {
+			if o.ours || i < known {
+				count[o.zone]++
+			}
+		}
+		legal = count[now.zone]+1-min(count[zoneOf(0)], count[zoneOf(1)], count[zoneOf(2)]) <= 1
+	}
+	if !legal {
+		r.found = append(r.found, fmt.Sprintf("pod %s/%s was bound in %s, which makes a skew above 1: %v", p.Namespace, p.Name, now.zone, r.spreadOver))
+	}
+	r.spreadOver = append(r.spreadOver, now)
 }
 
 // repels reports whether a pod repels another one from where it is.
