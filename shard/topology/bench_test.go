@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -66,4 +67,57 @@ func BenchmarkPods(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkMemory is what a View keeps for each of 1,000,000 bound pods of 1,000 apps in 100 namespaces, beside the pods themselves, which all parts of a process
+// share: with no constraint in the cluster, and with one of each app's about zones or hosts.
+func BenchmarkMemory(b *testing.B) {
+	const pods, apps, nodes = 1_000_000, 1000, 10_000
+	for _, topology := range []string{"", "zone", "host"} {
+		b.Run("topology="+topology, func(b *testing.B) {
+			for range b.N {
+				var classes api.Classes
+				of := func(i int, node string) *api.Pod {
+					p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%100), Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), ResourceVersion: strconv.Itoa(i + 1),
+						Labels: map[string]string{"app": strconv.Itoa(i % apps)}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName, NodeName: node}}
+					if topology != "" {
+						p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}
+					}
+					return classes.FromPod(p, nil, api.Rules{})
+				}
+				made := make([]*api.Pod, pods)
+				for i := range made {
+					made[i] = of(i, fmt.Sprintf("n%d", i%nodes))
+				}
+				before := heap()
+				v := New()
+				for i := range nodes {
+					v.Step(time.Unix(1000, 0), event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3), "host": strconv.Itoa(i)}}}, nil)})
+				}
+				for _, p := range made {
+					v.Step(time.Unix(1000, 0), event.PodSeen{Pod: p})
+				}
+				if topology != "" {
+					for i := range apps {
+						v.Step(time.Unix(int64(2000+60*i), 0), event.Tick{}) // what counting costs is paid in time
+						p := of(i, "")
+						if r, ok := v.RulesOf(p.Namespace, p.Class.With(p.Labels)); !ok || r == nil {
+							b.Fatal("the app is not counted")
+						}
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/pods, "B/pod")
+				runtime.KeepAlive(v)
+				runtime.KeepAlive(made)
+			}
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -93,7 +93,7 @@ func (w *tenants) check() error {
 				uses[e.node]++
 			}
 			for k, claim := range p.object.Claims {
-				if u := s.users[claim][p.at[k]]; u.pod != p || int(u.k) != k {
+				if u := s.users[claim][p.uses[k].at]; u.pod != p || int(u.k) != k {
 					return fmt.Errorf("pod %s is not where it should be among the users of %s", p.object.UID, claim)
 				}
 			}

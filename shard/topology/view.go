@@ -123,8 +123,13 @@ type space struct {
 type pod struct {
 	object  *api.Pod
 	entries []entry
-	claims  []string // that it named when it was first seen: it never names others,
-	at      []int32  // and where it is among the users of each
+	uses    []use // the claims that it named when it was first seen: it never names others
+}
+
+// use is a claim that a pod names, and where the pod is among its users.
+type use struct {
+	claim string
+	at    int32
 }
 
 // user is a pod that names a claim, its k-th.
@@ -431,10 +436,10 @@ func (v *View) podSeen(object *api.Pod) {
 	s := v.in(object.Namespace)
 	p := s.pods[object.UID]
 	if p == nil {
-		p = &pod{claims: object.Claims}
+		p = &pod{}
 		s.pods[object.UID] = p
-		for k, claim := range p.claims {
-			p.at = append(p.at, int32(len(s.users[claim])))
+		for k, claim := range object.Claims {
+			p.uses = append(p.uses, use{claim, int32(len(s.users[claim]))})
 			s.users[claim] = append(s.users[claim], user{p, int32(k)})
 		}
 	}
@@ -450,13 +455,13 @@ func (v *View) podGone(namespace, uid string) {
 	v.set(p, nil)
 	s := v.spaces[namespace]
 	delete(s.pods, uid)
-	for k, claim := range p.claims {
-		list := s.users[claim]
+	for _, u := range p.uses {
+		list := s.users[u.claim]
 		last := list[len(list)-1]
-		list[p.at[k]], last.pod.at[last.k] = last, p.at[k]
+		list[u.at], last.pod.uses[last.k].at = last, u.at
 		list[len(list)-1] = user{}
-		if s.users[claim] = list[:len(list)-1]; len(list) == 1 {
-			delete(s.users, claim)
+		if s.users[u.claim] = list[:len(list)-1]; len(list) == 1 {
+			delete(s.users, u.claim)
 		}
 	}
 	v.judgeBlind(uid)

@@ -116,12 +116,12 @@ func (r *recount) pod(p *corev1.Pod, gone bool) {
 // own pods count whenever they were bound.
 func (r *recount) spreads(p *corev1.Pod) {
 	now := spreadPod{time.Now(), r.zoneOf(p.Spec.NodeName), p.Spec.SchedulerName == api.SchedulerName}
-	legal := !now.ours
+	legal, count := !now.ours, map[string]int{}
 	for known := len(r.spreadOver); known >= 0 && !legal; known-- {
 		if known < len(r.spreadOver) && now.at.Sub(r.spreadOver[known].at) > r.late {
 			break
 		}
-		count := map[string]int{zoneOf(0): 0, zoneOf(1): 0, zoneOf(2): 0}
+		count = map[string]int{zoneOf(0): 0, zoneOf(1): 0, zoneOf(2): 0}
 		for i, o := range r.spreadOver {
 			if o.ours || i < known {
 				count[o.zone]++
@@ -130,7 +130,7 @@ func (r *recount) spreads(p *corev1.Pod) {
 		legal = count[now.zone]+1-min(count[zoneOf(0)], count[zoneOf(1)], count[zoneOf(2)]) <= 1
 	}
 	if !legal {
-		r.found = append(r.found, fmt.Sprintf("pod %s/%s was bound in %s, which makes a skew above 1: %v", p.Namespace, p.Name, now.zone, r.spreadOver))
+		r.found = append(r.found, fmt.Sprintf("pod %s/%s was bound in %s, which makes a skew above 1: %s ago there were %v", p.Namespace, p.Name, now.zone, r.late, count))
 	}
 	r.spreadOver = append(r.spreadOver, now)
 }
