@@ -213,10 +213,19 @@ func (c *Class) appendExtras(b []byte) []byte {
 	for _, k := range slices.Sorted(maps.Keys(of)) {
 		b = appendSized(appendSized(b, k), of[k])
 	}
-	if len(c.In)+len(c.Avoids) == 0 {
-		return append(b, "[] []"...)
+	return appendNumbers(append(appendNumbers(b, c.In), ' '), c.Avoids)
+}
+
+// appendNumbers appends a list as package fmt shows it, but keeps the class that it is of off the heap.
+func appendNumbers(b []byte, list []uint32) []byte {
+	b = append(b, '[')
+	for i, n := range list {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
 	}
-	return fmt.Append(b, c.In, c.Avoids)
+	return append(b, ']')
 }
 
 // appendSized appends a text after its length.

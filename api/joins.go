@@ -26,6 +26,9 @@ func joins(p *v1.Pod) (out *v1.PodSpec, field string) {
 	if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
 		terms = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
+	if len(terms)+len(p.Spec.TopologySpreadConstraints) == 0 {
+		return nil, "" // most pods: a PodSpec is large
+	}
 	spec := &v1.PodSpec{}
 	if len(terms) > 0 {
 		spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{}}

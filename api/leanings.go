@@ -44,7 +44,7 @@ func leans(p *v1.Pod) (spec *v1.PodSpec, excess string) {
 	if field != "" {
 		return nil, Shorten(field, maxUnheeded)
 	}
-	spec = &v1.PodSpec{}
+	var spreads []v1.TopologySpreadConstraint
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
 		if c.WhenUnsatisfiable != v1.ScheduleAnyway {
@@ -55,15 +55,16 @@ func leans(p *v1.Pod) (spec *v1.PodSpec, excess string) {
 		}
 		s := spreadOf(c, p.Labels)
 		s.MinDomains = nil
-		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, s)
+		spreads = append(spreads, s)
 	}
-	n := len(near) + len(apart) + len(spec.TopologySpreadConstraints)
+	n := len(near) + len(apart) + len(spreads)
 	switch {
 	case n == 0:
 		return nil, ""
 	case n > MaxLeanings:
 		return nil, fmt.Sprintf("%s: there are %d, the limit is %d", fieldScheduleAnyway, n, MaxLeanings)
 	}
+	spec = &v1.PodSpec{TopologySpreadConstraints: spreads}
 	if len(near)+len(apart) > 0 {
 		spec.Affinity = &v1.Affinity{}
 	}

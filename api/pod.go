@@ -17,7 +17,8 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 )
 
-// Pod is what Basalt keeps of a pod. It is immutable once made.
+// Pod is what Basalt keeps of a pod. It is immutable once made. A process has one for each pod of the cluster, so small fields are
+// together, without holes between them.
 type Pod struct {
 	UID             string
 	ResourceVersion string
@@ -25,52 +26,50 @@ type Pod struct {
 	Name            string
 	Created         time.Time
 
-	Ours bool   // spec.schedulerName is one that Basalt serves (Rules)
-	Lent bool   // ... only while it holds the Lease of Volcano's scheduler
-	Node string // spec.nodeName
-
-	// Nominated is the node that another scheduler keeps for a pod of its own that has none yet.
-	Nominated string
+	Ours bool // spec.schedulerName is one that Basalt serves (Rules)
+	Lent bool // ... only while it holds the Lease of Volcano's scheduler
 
 	Finished bool // phase Succeeded or Failed: holds no room and no quota
 	Started  bool // the kubelet has accepted it: before that it may still refuse it
 	Deleting bool // has a deletion timestamp
 	Gated    bool // has scheduling gates
+	Owned    bool // a controller would make it again
+
+	// PerController says that Volcano's podgroup controller made the group for the pods of this pod's controller (volcanoPerController).
+	PerController bool
+
+	// Unbound says that volumes of the pod are bound once its node is decided, and before the pod is.
+	Unbound         bool
+	Tied            Tie  // by its volumes
+	Unlisted        bool // it has more labels than Basalt reads: it may be matched by whatever is said of them
+	PreemptionNever bool // spec.preemptionPolicy is Never: nothing is evicted for it
+	GroupKind       GroupKind
+
+	GraceSeconds int32 // spec.terminationGracePeriodSeconds
+	DeletionCost int32 // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
+
+	Node string // spec.nodeName
+	// Nominated is the node that another scheduler keeps for a pod of its own that has none yet.
+	Nominated string
 
 	Preemptible *bool // LabelPreemptible of the pod itself, nil if it says neither
 
 	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
 	Group    string // the group that it names, in its own namespace; "" for a gang of one
+	GroupMin int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
+	Role     string // its task in a Volcano PodGroup, "" when it has none
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
-	Owned    bool // a controller would make it again
-
-	PreemptionNever bool  // spec.preemptionPolicy is Never: nothing is evicted for it
-	GraceSeconds    int32 // spec.terminationGracePeriodSeconds
-	DeletionCost    int32 // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
-
-	GroupKind GroupKind
-	GroupMin  int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
-	Role      string // its task in a Volcano PodGroup, "" when it has none
-
-	// PerController says that Volcano's podgroup controller made the group for the pods of this pod's controller (volcanoPerController).
-	PerController bool
 
 	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
-	Claims []string // that it names, each once; not to be changed
-
-	// Unbound says that volumes of the pod are bound once its node is decided, and before the pod is.
-	Unbound bool
-	Scarce  []ScarceClaim // not to be changed
-	Tied    Tie           // by its volumes
+	Claims []string      // that it names, each once; not to be changed
+	Scarce []ScarceClaim // not to be changed
 	// Note is what keeps its volumes to some nodes, "" for nothing that its user should know.
 	Note string
 
-	Labels   *Labels
-	Unlisted bool // it has more labels than Basalt reads: it may be matched by whatever is said of them
-
-	Class *Class
+	Labels *Labels
+	Class  *Class
 	// Refused is set on a pod that cannot be placed as it is: the reason says what kind, the message names the field.
 	Refused *Refusal
 	// Unheeded says why the pod is placed without its wishes or leanings, "" when they are heeded or it has none.
@@ -85,7 +84,7 @@ const maxCost = 11
 
 // deletionCost reads what a pod's annotation says, 0 where it says nothing that Kubernetes' controllers would heed.
 func deletionCost(p *v1.Pod) int32 {
-	if says := p.Annotations[v1.PodDeletionCost]; len(says) <= maxCost {
+	if says := p.Annotations[v1.PodDeletionCost]; says != "" && len(says) <= maxCost {
 		if cost, err := strconv.ParseInt(says, 10, 32); err == nil {
 			return int32(cost)
 		}
@@ -189,22 +188,23 @@ const (
 	keptBytes   = 16 << 20
 )
 
-// of returns the class of its parts; it copies the requests if it keeps them.
+// of returns the class of its parts; it copies the requests if it keeps them, so that the caller's need not be on the heap.
 func (c *Classes) of(requests, attach Resources, constraints, repels, joins, wishes, leanings []byte) *Class {
-	made := Class{Requests: requests, Attach: attach, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings}
+	made := func() *Class {
+		return MakeClass(Class{Requests: slices.Clone(requests), Attach: attach, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings})
+	}
 	if c == nil {
-		made.Requests = slices.Clone(requests)
-		return MakeClass(made)
+		return made()
 	}
 	var room [keyRoom]byte
-	key := made.appendKey(room[:0])
+	asked := Class{Requests: requests, Attach: attach, Constraints: constraints, Repels: repels, Joins: joins, Wishes: wishes, Leanings: leanings}
+	key := asked.appendKey(room[:0])
 	if class := c.recent[string(key)]; class != nil {
 		return class
 	}
 	class := c.before[string(key)]
 	if class == nil {
-		made.Requests, made.Key, made.hash = slices.Clone(requests), string(key), xxhash.Sum64(key)
-		class = &made
+		class = made()
 	}
 	if len(c.recent) >= keptClasses || c.bytes >= keptBytes || c.recent == nil {
 		c.recent, c.before, c.bytes = map[string]*Class{}, c.recent, 0
