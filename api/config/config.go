@@ -38,6 +38,7 @@ const (
 const (
 	maxFile   = 1 << 20 // bounds a file, in bytes
 	maxLevels = 16      // bounds TopologyLevels
+	maxShown  = 64      // bounds a wrong value in an error, in bytes
 )
 
 // Configuration is what a file says. Default has the values of what it does not say.
@@ -69,13 +70,14 @@ type Configuration struct {
 // Mode is off, observe or write.
 type Mode string
 
-// UnmarshalJSON takes false for off, for that is what YAML makes of off without quotes.
+// UnmarshalJSON takes false for off, for that is what YAML makes of off without quotes. Anything that is no text is what check names.
 func (m *Mode) UnmarshalJSON(text []byte) error {
 	if string(text) == "false" {
 		*m = "off"
-		return nil
+	} else if json.Unmarshal(text, (*string)(m)) != nil {
+		*m = Mode(api.Shorten(string(text), maxShown))
 	}
-	return json.Unmarshal(text, (*string)(m))
+	return nil
 }
 
 // Log says what is logged, and how.
@@ -136,6 +138,10 @@ func Parse(text []byte) (Configuration, error) {
 		return c, err
 	}
 	if err := yaml.UnmarshalStrict(text, &c); err != nil { // a field that is given twice, or has a value of another type
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) && wrong.Field != "" {
+			return c, fmt.Errorf("%s is %s: %s is expected", wrong.Field, shown(wrong.Value), expected(wrong.Type))
+		}
 		words := err.Error()
 		for _, prefix := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "error converting YAML to JSON: "} {
 			words = strings.TrimPrefix(words, prefix)
@@ -143,6 +149,33 @@ func Parse(text []byte) (Configuration, error) {
 		return c, errors.New(words)
 	}
 	return c, c.check()
+}
+
+// shown and expected are the words for what YAML has and for what a field takes.
+func shown(value string) string {
+	switch kind, _, _ := strings.Cut(value, " "); kind {
+	case "string":
+		return "a text"
+	case "bool":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "a map of fields"
+	}
+	return "a " + value
+}
+
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "a map of fields"
 }
 
 // unknown returns an error for each field that a type does not have.
