@@ -399,6 +399,9 @@ func Choose(claims []*Claim, s Supply) *Choice {
 	places, everywhere, every := map[string]*place{}, []offered(nil), []offered(nil)
 	labels := map[string]bool{} // over which places differ, "" for more than one value of one label
 	for _, v := range s.Offers(name) {
+		if w := v.at.where; w != nil && !slices.ContainsFunc(w.NodeSelectorTerms, hasRequirements) {
+			continue // it can be used on no node
+		}
 		o, some := offered{v, make([]bool, len(asks))}, false
 		for i, ask := range asks {
 			o.suits[i] = v.Suits(ask)
@@ -467,6 +470,13 @@ func Choose(claims []*Claim, s Supply) *Choice {
 			}
 		}
 	}
+	if overlap {
+		all = each(asks, every, all, func(ask *Ask, alone *union) {
+			if class.Provisioner != "" {
+				class.provision(name, ask, s, alone)
+			}
+		})
+	}
 	out := &Choice{Where: all.selectors(), all: all}
 	for _, s := range out.Where {
 		out.Bytes += 2 * s.Size() // there, and in all
@@ -488,6 +498,43 @@ func Choose(claims []*Claim, s Supply) *Choice {
 		out.Why = "the claim is not bound: " + cmp.Or(why, "its StorageClass "+name+" allows no topology")
 	}
 	return out
+}
+
+// each leaves of a union what is left where each claim by itself has to have a volume, or one can be provisioned. It leaves all of it where
+// that has too many terms.
+func each(asks []*Ask, every []offered, all union, provision func(*Ask, *union)) union {
+	where := all.selectors()
+	if len(asks) < 2 || len(where) != 1 {
+		return all
+	}
+	both := where
+	for i, ask := range asks {
+		var alone union
+		for _, o := range every {
+			if o.suits[i] {
+				alone.add(o.at.where)
+			}
+		}
+		provision(ask, &alone)
+		if alone.any {
+			continue
+		}
+		s := alone.selectors()
+		if len(s) == 0 {
+			return union{}
+		}
+		if narrow, ok := api.AllOf(both[0], s[0]); ok && len(s) == 1 {
+			both = []*v1.NodeSelector{narrow}
+		}
+	}
+	out := union{}
+	out.add(both[0])
+	return out
+}
+
+// hasRequirements is false for a term that matches nothing.
+func hasRequirements(t v1.NodeSelectorTerm) bool {
+	return len(t.MatchExpressions)+len(t.MatchFields) > 0
 }
 
 func bySize(a, b *Ask) int { return cmp.Compare(a.size, b.size) }
@@ -570,7 +617,7 @@ func (u *union) add(s *v1.NodeSelector) {
 	}
 	for _, t := range s.NodeSelectorTerms {
 		switch {
-		case len(t.MatchExpressions)+len(t.MatchFields) == 0: // matches nothing
+		case !hasRequirements(t):
 		case len(t.MatchFields) == 0 && len(t.MatchExpressions) == 1 && t.MatchExpressions[0].Operator == v1.NodeSelectorOpIn && len(t.MatchExpressions[0].Values) > 0:
 			e := t.MatchExpressions[0]
 			if u.values == nil {

@@ -206,6 +206,11 @@ func TestUnboundRivals(t *testing.T) {
 	room := func(size, zone string) *storagev1.CSIStorageCapacity {
 		return &storagev1.CSIStorageCapacity{StorageClassName: "late", Capacity: new(resource.MustParse(size)), NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}}
 	}
+	dull := func(c *v1.PersistentVolumeClaim) {
+		c.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	}
+	nowhere := fast(free("2Gi"))
+	nowhere.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{}}}}
 	const byHand, made = "kubernetes.io/no-provisioner", "csi.example.com"
 	for what, c := range map[string]struct {
 		c, d     *v1.PersistentVolumeClaim
@@ -218,6 +223,9 @@ func TestUnboundRivals(t *testing.T) {
 		"a place with nothing else":  {wants("1Gi"), wants("2Gi"), byHand, []*v1.PersistentVolume{free("2Gi", "n1")}, nil, "no node has PersistentVolumes of StorageClass late for all 2 claims of the pod"},
 		"one that goes anywhere":     {wants("1Gi"), wants("2Gi"), byHand, []*v1.PersistentVolume{free("2Gi", "n1"), free("1Gi")}, nil, "n1"},
 		"the smaller claim is first": {wants("1Gi"), wants("2Gi", picky), byHand, []*v1.PersistentVolume{fast(free("2Gi", "n1")), free("3Gi", "n1"), fast(free("2Gi", "n2")), free("1Gi", "n2")}, nil, "n2"},
+		"each has one there":         {wants("1Gi", dull), wants("2Gi", picky), byHand, []*v1.PersistentVolume{free("1Gi", "n1", "n2"), fast(free("2Gi", "n2", "n3"))}, nil, "n2"},
+		"one can be used nowhere":    {wants("1Gi"), wants("2Gi", picky), byHand, []*v1.PersistentVolume{free("1Gi", "n1", "n2"), nowhere}, nil, "no node has PersistentVolumes of StorageClass late for all 2 claims of the pod"},
+		"one place and a made one":   {wants("1Gi", picky), wants("2Gi"), made, []*v1.PersistentVolume{fast(free("1Gi", "n1", "n2")), free("2Gi", "n3")}, []*storagev1.CSIStorageCapacity{room("2Gi", "a")}, "n1 n3"},
 		"the other is provisioned":   {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("2Gi", "n1")}, nil, "n1 n2 n3"},
 		"the smaller takes it":       {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("2Gi", "n1"), free("2Gi", "n2")}, []*storagev1.CSIStorageCapacity{room("1Gi", "a")}, "no CSIStorageCapacity of StorageClass late has room for a volume of 2Gi"},
 		"the larger is provisioned":  {wants("1Gi"), wants("2Gi"), made, []*v1.PersistentVolume{free("1Gi", "n1")}, []*storagev1.CSIStorageCapacity{room("2Gi", "a")}, "n1 n3"},
