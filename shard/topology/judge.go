@@ -56,7 +56,7 @@ func (v *View) Judge(revision int64, members []Member) Verdict {
 }
 
 // Unfit returns the pods that may not be bound, of those that are left of a Commit: others that were judged with them will not be bound.
-// Nor may any of them if too little is known now.
+// Nor may those with affinity or spread, which may have relied on these, if too little is known now.
 func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
 	unfit = map[string]bool{}
 	for len(left) > 0 {
@@ -66,7 +66,9 @@ func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
 		}
 		if verdict.Wait {
 			for _, m := range left {
-				unfit[m.UID] = true
+				if m.Class == nil || len(m.Class.Joins) > 0 {
+					unfit[m.UID] = true
+				}
 			}
 		}
 		if len(verdict.Against) == 0 {

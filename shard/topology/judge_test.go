@@ -2,6 +2,8 @@ package topology
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,20 @@ func (j *judged) says(revision int64, rows ...string) string {
 		return fmt.Sprint(v.Against, " ", v.Obstacle)
 	}
 	return "ok"
+}
+
+// TestUnfitTooEarly: where the log was not seen yet, those that may have relied on pods that were given up are not bound, and no others.
+func TestUnfitTooEarly(t *testing.T) {
+	j := newJudged()
+	var left []Member
+	for _, kind := range []string{"", "apart", "beside", "even"} {
+		uid := "p-" + kind
+		j.pod(uid, "10", "x", kind, "")
+		left = append(left, Member{UID: uid, Namespace: "ns", Version: "10", Node: "a1", Class: j.pods[uid].Class})
+	}
+	if got, want := slices.Sorted(maps.Keys(j.Unfit(5, left))), []string{"p-beside", "p-even"}; !slices.Equal(got, want) {
+		t.Errorf("%q are not to be bound, want %q", got, want)
+	}
 }
 
 func TestJudge(t *testing.T) {
