@@ -58,16 +58,24 @@ func nodeImages(list []v1.ContainerImage) Images {
 	return out[:min(len(out), MaxNodeImages)]
 }
 
-// imagesOf returns the images of a pod's containers as the kubelet names them, sorted; one that several containers run is there as often.
+// imagesOf returns the images of a pod's containers and volumes as the kubelet names them, sorted; one that several containers run is there as often.
 func imagesOf(p *v1.Pod) (out []string) {
+	add := func(name string) {
+		if name != "" && len(name) <= maxImageName && len(out) < MaxWishImages {
+			if strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
+				name += ":latest"
+			}
+			out = append(out, name)
+		}
+	}
 	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range containers {
-			if name := containers[i].Image; name != "" && len(name) <= maxImageName && len(out) < MaxWishImages {
-				if strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
-					name += ":latest"
-				}
-				out = append(out, name)
-			}
+			add(containers[i].Image)
+		}
+	}
+	for i := range p.Spec.Volumes {
+		if image := p.Spec.Volumes[i].Image; image != nil {
+			add(image.Reference)
 		}
 	}
 	slices.Sort(out)
@@ -80,6 +88,13 @@ func (r *Rules) StripPod(p *v1.Pod) *v1.Pod {
 	if r.Images && p.Spec.NodeName == "" {
 		keepImages(out.Spec.Containers, p.Spec.Containers)
 		keepImages(out.Spec.InitContainers, p.Spec.InitContainers)
+		kept := 0
+		for i := range p.Spec.Volumes {
+			if image := p.Spec.Volumes[i].Image; image != nil && len(image.Reference) <= maxImageName && kept < MaxWishImages {
+				kept++
+				out.Spec.Volumes = append(out.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: image.Reference}}})
+			}
+		}
 	}
 	return out
 }

@@ -106,11 +106,12 @@ func TestWishBounds(t *testing.T) {
 
 // TestImages: images are wishes where the rules say so, under the names that kubelets use, and survive the stripping of pods and nodes.
 func TestImages(t *testing.T) {
-	p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: api.SchedulerName, InitContainers: []v1.Container{{Image: "init"}}, Containers: []v1.Container{{Image: "host:5000/train"}, {Image: "b@sha256:12"}, {}, {Image: strings.Repeat("x", 600)}}}}
+	p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: api.SchedulerName, InitContainers: []v1.Container{{Image: "init"}}, Containers: []v1.Container{{Image: "host:5000/train"}, {Image: "b@sha256:12"}, {}, {Image: strings.Repeat("x", 600)}},
+		Volumes: []v1.Volume{{Name: "empty"}, {Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "models/llama:70b"}}}}}}
 	n := &v1.Node{Status: v1.NodeStatus{Images: []v1.ContainerImage{{Names: []string{"b@sha256:12", "b:1"}, SizeBytes: 5 << 20}, {Names: []string{"tiny:1"}, SizeBytes: 5}}}}
 	on, off := api.Rules{Images: true}, api.Rules{}
 	for _, p := range []*v1.Pod{p, on.StripPod(p)} {
-		if _, images, err := api.ReadWishes(api.FromPod(p, nil, on).Class.Wishes); err != nil || fmt.Sprint(images) != "[b@sha256:12 host:5000/train:latest init:latest]" {
+		if _, images, err := api.ReadWishes(api.FromPod(p, nil, on).Class.Wishes); err != nil || fmt.Sprint(images) != "[b@sha256:12 host:5000/train:latest init:latest models/llama:70b]" {
 			t.Errorf("wishes are %v, %v", images, err)
 		}
 	}

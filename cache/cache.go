@@ -49,6 +49,7 @@ type Cache struct {
 	wishes    map[string]*wish // by key
 	reluctant int              // nodes with taints that prefer no pods
 	images    map[string]int32 // how many nodes have an image
+	sharedOf  int              // so many nodes there were when shares of them were last looked at because nodes came or went
 
 	index index
 
@@ -215,6 +216,8 @@ func (c *Cache) SetNode(object *api.Node) {
 	}
 	if c.countImages(old, object) {
 		c.seenImages(n.slot)
+	} else if old == nil {
+		c.countedNodes()
 	}
 	if changed { // most updates are heartbeats
 		c.touch(n.slot)
@@ -259,6 +262,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.relocate(s)
 	c.there--
 	c.regrade(s)
+	c.countedNodes()
 	c.forget(n)
 	c.dropDead()
 }

@@ -75,36 +75,77 @@ func (c *Cache) countImages(before, now *api.Node) (changed bool) {
 	return true
 }
 
-// seenImages has what classes ask for found out anew for a slot whose node has other images, and for all slots where other shares of the nodes have an image.
+// seenImages has what classes ask for found out anew for a slot whose node has other images, and for all slots that have an image of which
+// another share of the nodes has it now.
 func (c *Cache) seenImages(s int32) {
+	c.reshareAll(s)
 	for _, w := range c.wishes { // each by itself
 		if len(w.images) == 0 {
 			continue
 		}
-		if !c.reshare(w) {
-			if c.regradeSlot(w, s); w.stale {
-				c.relevel(w)
-			}
-			continue
+		if c.regradeSlot(w, s); w.stale {
+			c.relevel(w)
 		}
-		for s := range c.slots {
-			if c.slots[s].there {
-				c.regradeSlot(w, int32(s))
-			}
-		}
-		c.relevel(w)
-		c.dismissTiers(w)
 	}
 	c.admit(s)
 	c.touch(s)
 }
 
-// reshare reports whether the share of the nodes that have an image is off by a factor of two.
-func (c *Cache) reshare(w *wish) (moved bool) {
+// reshareAll follows the shares of nodes that have an image, when some have changed or the number of nodes has. One slot is left to the caller.
+func (c *Cache) reshareAll(but int32) {
+	having := map[string][]int32{} // slots, by image
+	for _, w := range c.wishes {   // each by itself
+		var all []int32
+		for _, name := range c.reshare(w) {
+			slots, known := having[name]
+			if !known {
+				slots = c.slotsWith(name)
+				having[name] = slots
+			}
+			all = append(all, slots...)
+		}
+		slices.Sort(all)
+		moved := false
+		for i, s := range all {
+			if s != but && (i == 0 || all[i-1] != s) {
+				c.regradeSlot(w, s)
+				moved = true
+			}
+		}
+		if moved {
+			c.relevel(w)
+			c.dismissTiers(w)
+		}
+	}
+}
+
+// countedNodes follows the shares when nodes came or went, but not for each of them.
+func (c *Cache) countedNodes() {
+	if len(c.images) > 0 && (c.there < c.sharedOf-c.sharedOf/8 || c.there > c.sharedOf+c.sharedOf/8) {
+		c.sharedOf = c.there
+		c.reshareAll(-1)
+	}
+}
+
+// slotsWith returns the slots whose nodes have an image.
+func (c *Cache) slotsWith(image string) (out []int32) {
+	if c.images[image] == 0 {
+		return nil
+	}
+	for s := range c.slots {
+		if c.slots[s].there && c.bySlot[s].object.Images.Size(image) > 0 {
+			out = append(out, int32(s))
+		}
+	}
+	return out
+}
+
+// reshare returns the images of a wish of which the share is off by a factor of two, and corrects it.
+func (c *Cache) reshare(w *wish) (moved []string) {
 	for i := range w.images {
 		image := &w.images[i]
 		if share := c.shareOf(image.name); share > image.share || share+2 <= image.share || (share == tooFew) != (image.share == tooFew) {
-			image.share, moved = share, true
+			image.share, moved = share, append(moved, image.name)
 		}
 	}
 	return moved

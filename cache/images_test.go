@@ -132,3 +132,34 @@ func TestImagesComeAndGo(t *testing.T) {
 		}
 	}
 }
+
+// TestSharesFollowTheNumberOfNodes: nodes without an image that leave or come change the share of nodes that have it.
+func TestSharesFollowTheNumberOfNodes(t *testing.T) {
+	c := New(Config{})
+	class := running("big")
+	for i := range 64 {
+		n := withImages(fmt.Sprint("n", i))
+		if i < 4 {
+			n = withImages(fmt.Sprint("n", i), "big:latest=1000")
+		}
+		c.SetNode(n)
+	}
+	score := func() int64 {
+		t.Helper()
+		if err := c.Check(); err != nil {
+			t.Fatal(err)
+		}
+		return c.wishOf(c.find(class)).likes(c.nodes["n0"].object).images
+	}
+	few := score()
+	for i := 8; i < 64; i++ {
+		c.RemoveNode(fmt.Sprint("n", i))
+	}
+	half := score()
+	for i := 8; i < 64; i++ {
+		c.SetNode(withImages(fmt.Sprint("n", i)))
+	}
+	if again := score(); few > 4 || half < 23 || again > 10 { // within a factor of two
+		t.Errorf("scores: %d of one in 16, %d of one in 2, %d of one in 16 again", few, half, again)
+	}
+}

@@ -34,7 +34,7 @@ type limits struct {
 
 // Leaves of 64: a search reads the same two stretches of memory whatever their size; of fewer, there are more levels' lines,
 // which do not stay in the processor's caches.
-var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, wishes: 128, counted: 4, exact: 1024}
+var defaultLimits = limits{planned: 1024, bits: 512, idle: 50000, leaf: 64, dead: 32, wishes: 256, counted: 4, exact: 1024}
 
 // CanPlace returns what keeps one more pod of a class from a node now. A pod that is already charged there is asked about
 // with CanStay.

@@ -13,6 +13,8 @@ const (
 	comparedBytes = 64 << 20
 	// comparedAtOnce is what the bucket holds.
 	comparedAtOnce = 3 * comparedBytes
+	// gradedAtOnce is what preferences may use of it (wishes.go): the rest is left for what pods require.
+	gradedAtOnce = comparedAtOnce / 2
 )
 
 // mayCompare reports whether the constraints of a class may be compared with nodes for a namespace now.

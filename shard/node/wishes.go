@@ -50,7 +50,7 @@ func wished(counted, asked *api.Class) *api.Class {
 
 // mayGrade reports whether nodes may be graded for a class of a namespace now.
 func (c *Core) mayGrade(namespace string, class *api.Class) bool {
-	return c.spent.Spent(c.now, namespace) < comparedAtOnce || c.cache.Ungraded(class) == 0
+	return c.spent.Spent(c.now, namespace) < gradedAtOnce || c.cache.Ungraded(class) == 0
 }
 
 // place finds a node that is allowed for a pod of a class that may be compared with nodes.
