@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -127,6 +128,36 @@ func TestManyConstraintsOfOneNamespace(t *testing.T) {
 
 // TestRoomOfClassesIsShared: the summary goes on to tell how much room there is for a namespace's class while another one asks
 // for many classes.
+// TestPreferencesLeaveRoom: what pods prefer, images here, is graded until it costs too much; what pods of the namespace require is looked at
+// all the same.
+func TestPreferencesLeaveRoom(t *testing.T) {
+	a, serial, most := newAsker(3000), uint64(0), int64(0)
+	ask := func(image int, selector map[string]string) *wire.HoldReply {
+		p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: api.SchedulerName, NodeSelector: selector}}
+		for c := range 3 {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Image: fmt.Sprintf("registry.example.com/some-team/some-app-%d/container-%d:v1.2.3", image, c)})
+		}
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1")}
+		serial++
+		return a.ask("team", int(serial), serial, api.FromPod(p, nil, api.Rules{Images: true}).Class)
+	}
+	for tick := range 30 {
+		for i := range 30 {
+			ask(30*tick+i, nil)
+		}
+		if r := ask(0, map[string]string{"x": fmt.Sprint(tick)}); len(r.GetRefused()) != 1 || r.GetRefused()[0].GetLater() {
+			t.Fatalf("a pod with a selector of its own, which no node has, is told %v", r)
+		}
+		most = max(most, a.c.spent.Spent(a.now, "team"))
+		a.now = a.now.Add(100 * time.Millisecond)
+		a.c.Step(a.now, event.Tick{})
+		a.c.Outputs()
+	}
+	if most < gradedAtOnce {
+		t.Errorf("at most %d bytes were spent: the pods prefer too little", most)
+	}
+}
+
 func TestRoomOfClassesIsShared(t *testing.T) {
 	a := newAsker(10)
 	a.ask("honest", 0, 1, lightClass(0))
