@@ -53,7 +53,6 @@ type gang struct {
 	search    search
 	edits     edits
 	commits   []*commit
-	judged    int // so many committed pods were judged together when last they were
 	withdraw  *withdraw
 	claim     *claiming // the work on a mandate, nil for none
 	rooms     rooms     // requested for a claim

@@ -14,13 +14,9 @@ import (
 // and the log of intents was seen up to the last; only then Bind is said. A gang that found no node because of such constraints is woken
 // when something is counted otherwise for its namespace. A gang of one pod that no domain takes does not even ask for its quota.
 
-// mayBind reports whether a prepared gang may be bound. If it may not, it starts over. It is judged once more when it has lost pods since, as it
-// may while it waits for its volumes: others may have relied on them.
+// mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
-	if fault.On(fault.GangUnjudged) {
-		return true
-	}
-	if !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) && (g.judged == 0 || g.judged == g.tally.committed) {
+	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) {
 		return true
 	}
 	var members []topology.Member
@@ -49,7 +45,6 @@ func (c *Core) mayBind(g *gang) bool {
 	for _, cm := range g.commits {
 		cm.judged = true
 	}
-	g.judged = g.tally.committed
 	return true
 }
 
