@@ -503,11 +503,11 @@ func Choose(claims []*Claim, s Supply) *Choice {
 // each leaves of a union what is left where each claim by itself has to have a volume, or one can be provisioned. It leaves all of it where
 // that has too many terms.
 func each(asks []*Ask, every []offered, all union, provision func(*Ask, *union)) union {
-	where := all.selectors()
-	if len(asks) < 2 || len(where) != 1 {
+	parts := all.selectors()
+	if len(asks) < 2 || len(parts) != 1 {
 		return all
 	}
-	both := where
+	where := parts[0]
 	for i, ask := range asks {
 		var alone union
 		for _, o := range every {
@@ -523,12 +523,12 @@ func each(asks []*Ask, every []offered, all union, provision func(*Ask, *union))
 		if len(s) == 0 {
 			return union{}
 		}
-		if narrow, ok := api.AllOf(both[0], s[0]); ok && len(s) == 1 {
-			both = []*v1.NodeSelector{narrow}
+		if both, ok := api.AllOf(where, s[0]); ok && len(s) == 1 {
+			where = both
 		}
 	}
 	out := union{}
-	out.add(both[0])
+	out.add(where)
 	return out
 }
 

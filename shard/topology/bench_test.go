@@ -23,9 +23,7 @@ func BenchmarkPods(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			now, v := time.Unix(1000, 0), New()
 			v.Step(now, event.LogRead{Revision: 1})
-			for i := range 5000 {
-				v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3), "host": strconv.Itoa(i)}}}, nil)})
-			}
+			seeNodes(v, now, 5000)
 			template := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Labels: map[string]string{"app": "web"}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName}}
 			spread := template.DeepCopy()
 			spread.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1000000, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: template.Labels}}}
@@ -91,9 +89,7 @@ func BenchmarkMemory(b *testing.B) {
 				}
 				before := heap()
 				v := New()
-				for i := range nodes {
-					v.Step(time.Unix(1000, 0), event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3), "host": strconv.Itoa(i)}}}, nil)})
-				}
+				seeNodes(v, time.Unix(1000, 0), nodes)
 				for _, p := range made {
 					v.Step(time.Unix(1000, 0), event.PodSeen{Pod: p})
 				}
@@ -111,6 +107,13 @@ func BenchmarkMemory(b *testing.B) {
 				runtime.KeepAlive(made)
 			}
 		})
+	}
+}
+
+// seeNodes shows a View nodes in three zones, each a host of its own.
+func seeNodes(v *View, now time.Time, nodes int) {
+	for i := range nodes {
+		v.Step(now, event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{"zone": strconv.Itoa(i % 3), "host": strconv.Itoa(i)}}}, nil)})
 	}
 }
 

@@ -66,7 +66,7 @@ func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
 		}
 		if verdict.Wait {
 			for _, m := range left {
-				if m.Class == nil || len(m.Class.Joins) > 0 {
+				if len(m.Class.Joins) > 0 {
 					unfit[m.UID] = true
 				}
 			}

@@ -77,9 +77,7 @@ func TestApart(t *testing.T) {
 	for _, found := range w.seen.report() {
 		t.Error(found)
 	}
-	for _, v := range w.auditor.Report().Violations {
-		t.Errorf("auditor: %s", v)
-	}
+	w.audited()
 }
 
 // gangs has gangs that repel each other and themselves, and more single pods that repel each other than there are nodes.
@@ -168,7 +166,7 @@ func (w *world) zone(t *testing.T) {
 func (w *world) namespaces(t *testing.T) {
 	t.Parallel()
 	w = w.in(t)
-	there := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-4"} }
+	there := pinned("node-4")
 	holder := func(p *corev1.Pod) {
 		repels(corev1.LabelHostname, "app", "web")(p)
 		p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
@@ -349,6 +347,11 @@ func repels(topology, key, value string) edit {
 	}
 }
 
+// pinned selects a node by its host name.
+func pinned(node string) edit {
+	return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
+}
+
 // foreign has another scheduler bind a pod.
 func foreign(node string) edit {
 	return func(p *corev1.Pod) { p.Spec.SchedulerName, p.Spec.NodeName = "other", node }
@@ -418,6 +421,25 @@ func (w *world) some(namespace, prefix string, bound bool) (names []string) {
 		}
 	}
 	return names
+}
+
+// nobodyWaits waits until all pods whose names begin so have nodes.
+func (w *world) nobodyWaits(namespace, prefix string) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "all pods "+namespace+"/"+prefix, func(context.Context) error {
+		if left := w.waiting(namespace, prefix); len(left) > 0 {
+			return fmt.Errorf("%d wait, %s", len(left), left[0])
+		}
+		return nil
+	})
+}
+
+// audited reports what the auditor has found.
+func (w *world) audited() {
+	w.t.Helper()
+	for _, v := range w.auditor.Report().Violations {
+		w.t.Errorf("auditor: %s", v)
+	}
 }
 
 func (w *world) bound(namespace, name string) { w.t.Helper(); w.within(namespace, name, patience) }

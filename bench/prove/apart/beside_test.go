@@ -1,7 +1,6 @@
 package apart
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/stage/local"
-	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // TestBeside has kube-scheduler place pods beside Basalt, on nodes of its own, in the same namespace and the same zones: pods of one spread,
@@ -24,8 +22,9 @@ func TestBeside(t *testing.T) {
 	_, err := w.cluster.StartScheduler(t.Context(), -1, 0)
 	w.check(err)
 	w.namespace("beside")
+	schedulers := []string{local.SchedulerName, api.SchedulerName}
 	for i := range nodes { // zones are numbers modulo 3, so each has two nodes of either scheduler's
-		owner := fmt.Sprintf(`{"metadata":{"labels":{"owner":%q}}}`, []string{"default-scheduler", api.SchedulerName}[i/3%2])
+		owner := fmt.Sprintf(`{"metadata":{"labels":{"owner":%q}}}`, schedulers[i/3%2])
 		_, err := w.kube.Core.CoreV1().Nodes().Patch(t.Context(), fmt.Sprint("node-", i), "application/merge-patch+json", []byte(owner), metav1.PatchOptions{})
 		w.check(err)
 	}
@@ -39,18 +38,8 @@ func TestBeside(t *testing.T) {
 		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "example.com/zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, NodeAffinityPolicy: new(corev1.NodeInclusionPolicyIgnore)}}
 	}
-	bound := func(prefix string) {
-		t.Helper()
-		localtest.Wait(t, patience, "pods "+prefix, func(context.Context) error {
-			if left := w.waiting("beside", prefix); len(left) > 0 {
-				return fmt.Errorf("%d wait, %s", len(left), left[0])
-			}
-			return nil
-		})
-	}
 
 	// Both at once. Of three pods that repel each other by zone, one or two are kube-scheduler's; all three have a zone if nobody is late.
-	schedulers := []string{local.SchedulerName, api.SchedulerName}
 	for i := range 25 {
 		for j, scheduler := range schedulers {
 			w.pod("beside", fmt.Sprintf("web-%d-%d", i, j), by(scheduler), web)
@@ -61,7 +50,7 @@ func TestBeside(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	bound("web-")
+	w.nobodyWaits("beside", "web-")
 
 	// kube-scheduler's alone, long before ours.
 	for i := range 20 {
@@ -72,8 +61,8 @@ func TestBeside(t *testing.T) {
 	for i := range 9 {
 		w.pod("beside", fmt.Sprint("more-", i), by(local.SchedulerName), web)
 	}
-	bound("later-")
-	bound("more-")
+	w.nobodyWaits("beside", "later-")
+	w.nobodyWaits("beside", "more-")
 	time.Sleep(late + time.Second)
 	w.seen.mu.Lock()
 	w.seen.late = 0
@@ -83,15 +72,13 @@ func TestBeside(t *testing.T) {
 		w.pod("beside", group+"-third", label("app", group), by(api.SchedulerName))
 		w.pod("beside", fmt.Sprint("last-", i), by(api.SchedulerName), web)
 	}
-	bound("later-")
-	bound("last-")
+	w.nobodyWaits("beside", "later-")
+	w.nobodyWaits("beside", "last-")
 
 	for _, found := range w.seen.report() {
 		t.Error(found)
 	}
-	for _, v := range w.auditor.Report().Violations {
-		t.Errorf("auditor: %s", v)
-	}
+	w.audited()
 	foreign := 0
 	for _, p := range w.seen.pods() {
 		if p.Spec.NodeName != "" && p.Spec.SchedulerName != api.SchedulerName {

@@ -28,7 +28,7 @@ func TestImages(t *testing.T) {
 	w.namespace("images")
 
 	// The nodes are packed, so that without their images the pods would go where the first pod is.
-	w.pod("images", "first", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-8"} })
+	w.pod("images", "first", pinned("node-8"))
 	w.bound("images", "first")
 	for i := range 3 {
 		w.pull(i, "example.com/model:1")
@@ -44,9 +44,7 @@ func TestImages(t *testing.T) {
 	w.follows("again", "example.com/late", "node-7")
 
 	for i := range 9 { // each node is served again
-		w.pod("images", fmt.Sprint("back-", i), func(p *corev1.Pod) {
-			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)}
-		})
+		w.pod("images", fmt.Sprint("back-", i), pinned(fmt.Sprint("node-", i)))
 		w.bound("images", fmt.Sprint("back-", i))
 	}
 
@@ -75,9 +73,7 @@ func TestImages(t *testing.T) {
 	if nodes["node-0"]+nodes["node-1"]+nodes["node-2"] < 42 { // the pods that are there take some of their 48 cores
 		t.Errorf("the gang is on %v", nodes)
 	}
-	for _, v := range w.auditor.Report().Violations {
-		t.Errorf("auditor: %s", v)
-	}
+	w.audited()
 }
 
 // pull has a node report an image of 4 GiB, as a kubelet does.

@@ -1,7 +1,6 @@
 package apart
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // TestTakeover kills a shard under a steady load. Pods with constraints over zones wait no longer for its heirs than plain ones, and those
@@ -56,12 +54,7 @@ func TestTakeover(t *testing.T) {
 	killed := time.Now()
 	w.shards[1].Kill()
 	load(after)
-	localtest.Wait(t, patience, "all pods", func(context.Context) error {
-		if left := w.waiting("takeover", ""); len(left) > 0 {
-			return fmt.Errorf("%d wait, %s", len(left), left[0])
-		}
-		return nil
-	})
+	w.nobodyWaits("takeover", "")
 	waits := map[string][]time.Duration{}
 	usual := time.Duration(0) // the longest wait before, which is how busy the machine is
 	for _, p := range w.seen.pods() {
@@ -100,9 +93,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("%s: a pod waited for %s, and before the takeover for at most %s", group, most, usual)
 		}
 	}
-	for _, v := range w.auditor.Report().Violations {
-		t.Errorf("auditor: %s", v)
-	}
+	w.audited()
 }
 
 // home returns the name of the shard that drives the gangs of a queue.
