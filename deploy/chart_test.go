@@ -35,10 +35,7 @@ import (
 // run runs a program of bin/ in this folder, and returns what it printed. With a kubeconfig, it is for that cluster.
 func run(t *testing.T, kubeconfig, program string, args ...string) (stdout string, err error) {
 	t.Helper()
-	root := must[string](t)(local.Root())
-	if err := local.Programs(t.Context(), root, t.Output(), program); err != nil {
-		t.Fatal(err)
-	}
+	root := localtest.Programs(t, program)
 	var out, failure bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin", program), args...)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG="+kubeconfig)

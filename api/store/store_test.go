@@ -39,13 +39,7 @@ type etcd struct {
 
 func startEtcd(t *testing.T) *etcd {
 	t.Helper()
-	root, err := local.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Programs(t.Context(), root, t.Output(), "etcd"); err != nil {
-		t.Fatal(err)
-	}
+	root := localtest.Programs(t, "etcd")
 	dir := t.TempDir()
 	server, err := local.StartEtcd(t.Context(), local.EtcdOptions{Root: root, Dir: dir, Name: "etcd", NoSync: true})
 	if err != nil {

@@ -80,7 +80,7 @@ func buildCommand() *cobra.Command {
 				return err
 			}
 			if len(programs) == 0 {
-				programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "helm", "kustomize"}
+				programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm", "kustomize"}
 			}
 			return local.Programs(cmd.Context(), root, cmd.OutOrStdout(), programs...)
 		},

@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // TestBeside has kube-scheduler place pods beside Basalt, on nodes of its own, in the same namespace and the same zones: pods of one spread,
@@ -19,6 +20,7 @@ func TestBeside(t *testing.T) {
 	const late, nodes = 10 * time.Second, 12
 	w := start(t, nodes)
 	w.seen.late, w.seen.spread = late, "web"
+	localtest.Programs(t, "kube-scheduler")
 	_, err := w.cluster.StartScheduler(t.Context(), -1, 0)
 	w.check(err)
 	w.namespace("beside")

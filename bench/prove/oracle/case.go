@@ -199,6 +199,21 @@ func isKept(o runtime.Object, claims []*v1.PersistentVolumeClaim) bool {
 	})
 }
 
+// anyKept reports whether several volumes are kept for an unbound claim of the pod, and there is no mismatch if one of them is the only one.
+func (c *Case) anyKept(m Mismatch) bool {
+	for _, claim := range c.claims() {
+		kept := slices.DeleteFunc(slices.Clone(c.Objects), func(o runtime.Object) bool { return !isKept(o, []*v1.PersistentVolumeClaim{claim}) })
+		if len(kept) > 1 && slices.ContainsFunc(kept, func(only runtime.Object) bool {
+			out := c.clone()
+			out.Objects = slices.DeleteFunc(out.Objects, func(o runtime.Object) bool { return o != only && slices.Contains(kept, o) })
+			return passes(out, m)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // attachesKept reports whether there is no mismatch without the volumes that are kept for unbound claims of pods on its node.
 func (c *Case) attachesKept(m Mismatch) bool {
 	without := c.clone()

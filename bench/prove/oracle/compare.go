@@ -89,9 +89,9 @@ var exceptions = []exception{
 	{"claims-together", "a claim that a pod names twice has to have one volume; and that claims compete for volumes whose node affinities differ in more than one value of a label is found when they are bound, before the pod is", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.VolumeBinding && (passes(c.withClaimsOnce(), m) || c.overlap() && c.together(m))
 	}},
-	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not, and attaches it where pods of it run already; and none gets a volume of an in-tree kind where it could not be used once they are bound",
+	{"kept-volume", "a claim for which a volume is kept gets that one, though its StorageClass could provision another where that is not, and attaches it where pods of it run already; where several are kept for it, any of them will do, and kube-scheduler looks at whichever it finds first; and none gets a volume of an in-tree kind where it could not be used once they are bound",
 		func(c *Case, m Mismatch) bool {
-			return m.Kind != Unsafe && (c.keeps() || c.offersInTree() || c.attachesKept(m))
+			return m.Kind != Unsafe && (c.keeps() || c.offersInTree() || c.attachesKept(m)) || m.Kind == Unsafe && m.Plugin == names.VolumeBinding && c.anyKept(m)
 		}},
 	{"devices-beside", "where some nodes offer a resource themselves, those that offer it by devices only do not count", func(c *Case, m Mismatch) bool {
 		return m.Kind != Unsafe && asks(c.Pod, draResource) && !c.offers(m.Node, draResource)

@@ -153,13 +153,7 @@ func gossipKeys(keys ...byte) []byte {
 // startEtcd runs an etcd that takes nobody without a certificate.
 func (w *world) startEtcd(t *testing.T) {
 	t.Helper()
-	root, err := local.Root()
-	if err == nil {
-		err = local.Programs(t.Context(), root, t.Output(), "etcd")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := localtest.Programs(t, "etcd")
 	port := func() int {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -7,19 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // run runs the simulator as a program of its own: under the race detector it would be ten times as slow.
 func run(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	root, err := local.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Programs(t.Context(), root, t.Output(), program); err != nil {
-		t.Fatal(err)
-	}
+	root := localtest.Programs(t, program)
 	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin", program), append([]string{"sim"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -26,6 +26,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/workload"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // standIn schedules like Basalt as far as anyone outside can see: records in the control store, then Bindings. It is one
@@ -422,13 +423,7 @@ func (s *standIn) deny(ctx context.Context, ref *wire.GangRef, sequence int64) e
 // runStandIn runs the demo at a small scale over a stand-in and returns its result.
 func runStandIn(t *testing.T, scale float64, faults ...string) (result, bool, string) {
 	t.Helper()
-	root, err := local.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Programs(t.Context(), root, t.Output(), "etcd", "kube-apiserver"); err != nil {
-		t.Fatal(err)
-	}
+	localtest.Programs(t, "etcd", "kube-apiserver")
 	var out bytes.Buffer
 	asked := map[string]bool{}
 	for _, f := range faults {

@@ -22,13 +22,7 @@ func TestMain(m *testing.M) { localtest.Run(m) }
 
 // Part 3, with Basalt's own processes: prod gets what it deserves, and everything runs whole.
 func TestDemoTakesBack(t *testing.T) {
-	root, err := local.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Programs(t.Context(), root, t.Output(), "etcd", "kube-apiserver"); err != nil {
-		t.Fatal(err)
-	}
+	localtest.Programs(t, "etcd", "kube-apiserver")
 	program := localtest.Basalt(t)
 	var out bytes.Buffer
 	sampled := map[string]float64{}

@@ -20,7 +20,7 @@ import (
 // second. The API server is not built for it.
 func Etcd(t testing.TB) *local.Etcd {
 	t.Helper()
-	root := programs(t, "etcd")
+	root := Programs(t, "etcd")
 	e, err := local.StartEtcd(t.Context(), local.EtcdOptions{Root: root, Dir: t.TempDir(), Name: "etcd", NoSync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func basalt(t testing.TB, name string) string {
 	if raceDetector {
 		name += "-race"
 	}
-	return programs(t, name) + "/bin/" + name
+	return Programs(t, name) + "/bin/" + name
 }
 
 var shared struct {
@@ -145,11 +145,12 @@ func start(t testing.TB, o local.Options, dir string) (*local.Cluster, error) {
 	if o.ControllerManager {
 		names = append(names, "kube-controller-manager")
 	}
-	o.Root, o.Dir = programs(t, names...), dir
+	o.Root, o.Dir = Programs(t, names...), dir
 	return local.Start(t.Context(), o)
 }
 
-func programs(t testing.TB, names ...string) string {
+// Programs builds programs, as local.Programs does, and returns the root of the repository, in whose bin/ they are.
+func Programs(t testing.TB, names ...string) string {
 	t.Helper()
 	root, err := local.Root()
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -40,13 +39,7 @@ func TestMain(m *testing.M) {
 // repository makes a root whose state is the test's own and whose programs and manifests are the repository's.
 func repository(t *testing.T) string {
 	t.Helper()
-	real, err := local.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := local.Programs(t.Context(), real, t.Output(), "etcd", "kube-apiserver", "kube-controller-manager"); err != nil {
-		t.Fatal(err)
-	}
+	real := localtest.Programs(t, "etcd", "kube-apiserver", "kube-controller-manager")
 	root := t.TempDir()
 	for _, name := range []string{"bin", "deploy", "bench"} {
 		if err := os.Symlink(filepath.Join(real, name), filepath.Join(root, name)); err != nil {
