@@ -47,7 +47,11 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, m *wire.HoldReques
 	if leans := p.lean(classes, ok); !some && !leans {
 		return p
 	}
-	p.trial = c.topology.Try()
+	asked := p.tries(g, m, ok)
+	if asked == nil {
+		return p
+	}
+	p.trial = c.topology.Try(asked)
 	for _, uid := range api.SortedKeys(g.holds) { // what the gang has supports the rest of it
 		if h := g.holds[uid]; h.ruled {
 			p.trial.Add(p.namespace, uid, h.node)
@@ -64,6 +68,33 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, m *wire.HoldReques
 		}
 	}
 	return p
+}
+
+// tries returns what a trial asks, nil for nothing. Where so much is asked about each pod that the trial would take too long, leanings are not
+// heeded, nor are classes with rules.
+func (p *planned) tries(g *gang, m *wire.HoldRequest, ok []bool) topology.Asked {
+	uids := api.SortedKeys(g.holds)
+	for _, w := range m.GetPods() {
+		uids = append(uids, w.GetPodUid())
+	}
+	rules, all := topology.Asked{}, topology.Asked{}
+	for i := range p.asked {
+		rules.Rules(p.rules[i])
+		all.Rules(p.rules[i])
+		all.Leanings(p.leaningsOf(i))
+	}
+	if !p.core.topology.Heavy(all, p.namespace, uids) {
+		return all
+	}
+	p.leaned = nil
+	if !p.core.topology.Heavy(rules, p.namespace, uids) {
+		return rules
+	}
+	for i := range p.rules {
+		ok[i] = ok[i] && p.rules[i] == nil
+		p.rules[i] = nil
+	}
+	return nil
 }
 
 // place finds a node for a pod of a class that is counted as another one. Where none may take it now, one will do that may once the pods

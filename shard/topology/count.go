@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -28,6 +29,11 @@ const (
 	countedRate   = 1 << 21
 	countedAtOnce = 3 * countedRate
 
+	// A change of a pod is counted by all selectors that match it. Those of a namespace beyond freeCounts are paid for, at countCost each, from
+	// another budget of the same size: some 130,000 a second.
+	freeCounts = 64
+	countCost  = 16
+
 	// filterBytes bounds the constraints of filters that a namespace made: each node that changes is compared with all of them.
 	filterBytes = 1 << 20
 )
@@ -44,6 +50,7 @@ type counter struct {
 	maker   string          // in View.made, or View.carried
 	weight  int
 	used    time.Time
+	givenUp bool
 	opened  uint64 // how often something was counted otherwise, so that a pod may fit that did not before
 }
 
@@ -315,8 +322,16 @@ func (v *View) newTally(s *counter, label string, beside []string, f *filter) *t
 			t.beside = append(t.beside, v.columnOf(b))
 		}
 	}
-	for n := range v.nodes {
-		t.put(int32(n), 1)
+	if f == nil && len(t.beside) == 0 { // its nodes are those of the column, which need not be looked at
+		t.nodes, t.domains, t.members = slices.Clone(t.column.nodes), t.column.domains, t.column.placed
+		t.domain = make([]counts, len(t.nodes))
+		for n, c := range s.on {
+			t.add(n, c, 1)
+		}
+	} else {
+		for n := range v.nodes {
+			t.put(int32(n), 1)
+		}
 	}
 	s.tallies, v.tallies = append(s.tallies, t), append(v.tallies, t)
 	return t
@@ -371,39 +386,143 @@ func (v *View) counterOf(id, by string, spaces []string, matches func(k *kin) bo
 	if spaces == nil {
 		weight = anywhereCounts
 	}
-	if v.made[by]+weight > countedByNamespace || v.spent.Spent(v.now, by) >= countedAtOnce {
+	if v.made[by]+weight > countedByNamespace || v.made[by]+weight > freeCounts && v.isBusy(by) || v.spent.Spent(v.now, by) >= countedAtOnce {
 		return nil
 	}
-	v.made[by] += weight
-	v.last++
-	s := &counter{number: v.last, id: id, matches: matches, spaces: spaces, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}
-	v.counters[id] = s
+	all := spaces
 	if spaces == nil {
 		v.allCounted()
-		v.countAnywhere = append(v.countAnywhere, s)
-		spaces = api.SortedKeys(v.spaces)
-	} else {
-		for _, name := range spaces {
-			of := v.in(name)
-			v.watch(of)
-			of.counters = append(of.counters, s)
-		}
+		all = api.SortedKeys(v.spaces)
 	}
-	looked := int64(v.there)
-	for _, name := range spaces {
-		for _, list := range v.spaces[name].kins {
+	looked, matching := int64(v.there), []*kin(nil)
+	for _, name := range all {
+		of := v.in(name)
+		v.watch(of)
+		for _, list := range of.kins {
 			for _, k := range list {
 				looked++
-				if s.matches(k) {
-					k.in = append(slices.Clip(k.in), s)
-					looked += int64(len(k.on))
-					s.addAll(k, 1)
+				if matches(k) {
+					matching = append(matching, k)
+					looked += int64(len(k.in) + len(k.on))
 				}
 			}
 		}
 	}
 	v.spent.Spend(v.now, by, looked)
+	v.made[by] += weight
+	v.last++
+	s := &counter{number: v.last, id: id, matches: matches, spaces: spaces, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}
+	v.counters[id] = s
+	if spaces == nil {
+		v.countAnywhere = append(v.countAnywhere, s)
+	}
+	for _, name := range spaces {
+		v.spaces[name].counters = append(v.spaces[name].counters, s)
+	}
+	for _, k := range matching {
+		k.in = append(slices.Clip(k.in), s)
+		k.weigh()
+		s.addAll(k, 1)
+	}
 	return s
+}
+
+// weigh finds out whose selectors match so many kins that the changes of its pods are to be paid for.
+func (k *kin) weigh() {
+	k.dear = nil
+	if len(k.in) <= freeCounts {
+		return
+	}
+	of := map[string]int64{}
+	for _, s := range k.in {
+		of[s.maker]++
+	}
+	for _, maker := range api.SortedKeys(of) {
+		if n := of[maker]; n > freeCounts {
+			k.dear = append(k.dear, price{maker, n - freeCounts})
+		}
+	}
+}
+
+// charge has a namespace pay for a change that so many of its selectors have to count. If that is too much, all but its oldest are given up
+// soon: its pods wait until they can be counted again. What is bound stays counted where others ask for it.
+func (v *View) charge(maker string, n int64) {
+	v.busy.Spend(v.now, maker, n*countCost)
+	if v.isBusy(maker) {
+		v.overspent[maker] = true
+	}
+}
+
+// isBusy reports whether the changes of pods cost too much of late because of the selectors of a namespace.
+func (v *View) isBusy(maker string) bool { return v.busy.Spent(v.now, maker) >= countedAtOnce }
+
+// giveUp ends selectors of the namespaces that charge found.
+func (v *View) giveUp() {
+	if len(v.overspent) == 0 {
+		return
+	}
+	var theirs []*counter
+	for _, s := range v.counters {
+		if v.overspent[s.maker] {
+			theirs = append(theirs, s)
+		}
+	}
+	slices.SortFunc(theirs, func(a, b *counter) int { return cmp.Compare(a.number, b.number) })
+	dead, kept := map[*counter]bool{}, map[string]int{}
+	for _, s := range theirs {
+		if kept[s.maker]++; kept[s.maker] > freeCounts {
+			dead[s] = true
+			s.givenUp = true
+			v.drop(s, v.made)
+			delete(v.counters, s.id)
+		}
+	}
+	clear(v.overspent)
+	v.forget(dead)
+}
+
+// drop takes a counter from what its maker has.
+func (v *View) drop(s *counter, made map[string]int) {
+	if made[s.maker] -= s.weight; made[s.maker] <= 0 {
+		delete(made, s.maker)
+	}
+}
+
+// forget removes counters from all that they are kept in.
+func (v *View) forget(dead map[*counter]bool) {
+	if len(dead) == 0 {
+		return
+	}
+	gone := func(s *counter) bool { return dead[s] }
+	lone := func(c *carrier) bool { return dead[&c.counter] }
+	v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
+	for _, s := range v.spaces {
+		s.counters, s.carriers, s.concerned = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone), slices.DeleteFunc(s.concerned, lone)
+		for _, list := range s.kins {
+			for _, k := range list {
+				if slices.ContainsFunc(k.in, gone) {
+					k.in = slices.DeleteFunc(slices.Clone(k.in), gone)
+					k.weigh()
+				}
+			}
+		}
+	}
+	v.forgetTallies(func(t *tally) bool { return dead[t.counter] })
+}
+
+func (v *View) forgetTallies(gone func(*tally) bool) {
+	v.tallies = slices.DeleteFunc(v.tallies, func(t *tally) bool {
+		if !gone(t) {
+			return false
+		}
+		if t.maker != "" {
+			if v.tallied[t.maker]--; v.tallied[t.maker] <= 0 {
+				delete(v.tallied, t.maker)
+			}
+		}
+		t.counter.tallies = slices.DeleteFunc(t.counter.tallies, func(o *tally) bool { return o == t })
+		return true
+	})
 }
 
 // carrierOf returns the counter of the pods that carry a term. It is nil if their namespace has so many.
@@ -515,6 +634,7 @@ func (v *View) sweep() {
 	}
 	v.swept = v.now
 	v.spent.Forget(v.now)
+	v.busy.Forget(v.now)
 	old := v.now.Add(-countKept)
 	clear(v.rules)
 	clear(v.leaning.made)
@@ -536,49 +656,22 @@ func (v *View) sweep() {
 		}
 	}
 	dead := map[*counter]bool{}
-	drop := func(s *counter, made map[string]int) {
-		if made[s.maker] -= s.weight; made[s.maker] <= 0 {
-			delete(made, s.maker)
-		}
-		dead[s] = true
-	}
 	for id, s := range v.counters {
 		if s.used.Before(old) {
-			drop(s, v.made)
+			dead[s] = true
+			v.drop(s, v.made)
 			delete(v.counters, id)
 		}
 	}
 	for id, c := range v.carriers {
 		if c.kins == 0 && c.used.Before(old) {
-			drop(&c.counter, v.carried)
+			dead[&c.counter] = true
+			v.drop(&c.counter, v.carried)
 			delete(v.carriers, id)
 		}
 	}
-	if len(dead) > 0 {
-		gone := func(s *counter) bool { return dead[s] }
-		lone := func(c *carrier) bool { return dead[&c.counter] }
-		v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
-		for _, s := range v.spaces {
-			s.counters, s.carriers, s.concerned = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone), slices.DeleteFunc(s.concerned, lone)
-			for _, list := range s.kins {
-				for _, k := range list {
-					k.in = slices.DeleteFunc(slices.Clone(k.in), gone)
-				}
-			}
-		}
-	}
-	v.tallies = slices.DeleteFunc(v.tallies, func(t *tally) bool {
-		if !dead[t.counter] && (t.maker == "" || !t.used.Before(old)) {
-			return false
-		}
-		if t.maker != "" {
-			if v.tallied[t.maker]--; v.tallied[t.maker] <= 0 {
-				delete(v.tallied, t.maker)
-			}
-		}
-		t.counter.tallies = slices.DeleteFunc(t.counter.tallies, func(o *tally) bool { return o == t })
-		return true
-	})
+	v.forget(dead)
+	v.forgetTallies(func(t *tally) bool { return t.maker != "" && t.used.Before(old) })
 	for name, s := range v.spaces {
 		if len(s.pods)+len(s.kins)+len(s.counters)+len(s.carriers)+len(s.labels) == 0 {
 			delete(v.spaces, name)

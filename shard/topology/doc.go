@@ -1,6 +1,6 @@
 // Package topology knows which pods are in which topology domain of the cluster, and judges the constraints that are about that:
 // required affinity and anti-affinity with any topology key but the host name's anti-affinity (which package node decides for its
-// nodes), and topology spread.
+// nodes), topology spread, and claims that one pod at a time may use. It counts for preferences about other pods, too (lean.go).
 //
 // No shard owns a domain, for its nodes are spread over all of them. What makes a judgement safe is that the intents of all shards
 // are one log. Each Binding is announced by a row in the control store, which puts all rows in one order, and every shard follows all
@@ -27,5 +27,7 @@
 // question costs a look at a counter for each constraint. What no pod asks about is not counted.
 //
 // Bounds: each namespace has a number of terms and selectors that are counted for it, and a budget for what counting a new one
-// costs (package fair); what exceeds it is refused for now. Nothing of a tenant's delays others.
+// costs (package fair); what exceeds it is refused for now. A change of a pod is counted by each selector that matches it: where many of
+// one namespace do, it pays for that, and when it has paid too much most of its selectors are given up until it is less busy. A trial
+// (Try) counts only what is asked in it. Nothing of a tenant's delays others.
 package topology

@@ -102,7 +102,7 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 		return verdict
 	}
 	rules := make([]*Rules, len(members))
-	some, asked := false, counters{}
+	some, asked := false, Asked{}
 	for i := range members {
 		m := &members[i]
 		r, wait := v.judgedBy(m, point)
@@ -117,16 +117,21 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 			return Verdict{Wait: true}
 		}
 		some = true
-		asked.add(r)
+		asked.Rules(r)
 	}
 	if !some {
 		return Verdict{}
 	}
-	t := v.Try()
-	defer t.End()
-	own := make(map[string]bool, len(members))
+	own, uids := make(map[string]bool, len(members)), make([]string, len(members))
 	for i := range members {
-		own[members[i].UID] = true
+		own[members[i].UID], uids[i] = true, members[i].UID
+	}
+	if v.Heavy(asked, members[0].Namespace, uids) {
+		return Verdict{Wait: true}
+	}
+	t := v.Try(asked)
+	defer t.End()
+	for i := range members {
 		t.Without(members[i].Namespace, members[i].UID)
 	}
 	v.sortOrder()
@@ -230,25 +235,69 @@ func isOne(members []Member, r *row) bool {
 	return slices.ContainsFunc(members, func(m Member) bool { return m.UID == r.uid && m.Node == r.node && m.Version == r.version })
 }
 
-// counters are what rules ask.
-type counters map[*counter]bool
+// Asked are the counters that some rules and leanings ask.
+type Asked map[*counter]bool
 
-func (c counters) add(r *Rules) {
+// Rules adds what rules ask.
+func (a Asked) Rules(r *Rules) {
+	if r == nil {
+		return
+	}
 	for _, s := range r.asks {
-		c[s] = true
+		a[s] = true
 	}
 	for _, t := range r.avoided {
-		c[t.counter] = true
+		a[t.counter] = true
+	}
+}
+
+// Leanings adds what leanings ask.
+func (a Asked) Leanings(l *Leanings) {
+	if l == nil {
+		return
+	}
+	for _, s := range l.asks {
+		a[s] = true
 	}
 }
 
 // count reports whether some of them count a pod.
-func (c counters) count(p *pod) bool {
-	if p == nil {
+func (a Asked) count(p *pod) bool {
+	return p != nil && slices.ContainsFunc(p.entries, func(e entry) bool { return a.of(e.kin) > 0 })
+}
+
+// of returns how many count a kin.
+func (a Asked) of(k *kin) (n int) {
+	for _, s := range k.in {
+		n += int(flag(a[s]))
+	}
+	for _, s := range k.terms {
+		n += int(flag(a[&s.counter]))
+	}
+	return n
+}
+
+// triedAtOnce is how many counters the pods of a trial may change.
+const triedAtOnce = 1 << 16
+
+// Heavy reports whether a trial with some pods of a namespace would take too long: each is counted by many of those that are asked.
+func (v *View) Heavy(asked Asked, namespace string, uids []string) bool {
+	if len(asked)*len(uids) <= triedAtOnce {
 		return false
 	}
-	for _, e := range p.entries {
-		if slices.ContainsFunc(e.kin.in, func(s *counter) bool { return c[s] }) || slices.ContainsFunc(e.kin.terms, func(s *carrier) bool { return c[&s.counter] }) {
+	sum, of := 0, map[*kin]int{}
+	for _, uid := range uids {
+		p := v.podOf(namespace, uid)
+		if p == nil {
+			continue
+		}
+		k := v.kinOf(v.in(namespace), p.object)
+		n, known := of[k]
+		if !known {
+			n = asked.of(k)
+			of[k] = n
+		}
+		if sum += n; sum > triedAtOnce {
 			return true
 		}
 	}
@@ -314,9 +363,9 @@ type Trial struct {
 	order []*pod
 }
 
-// Try begins a trial. End has to be called before the next event.
-func (v *View) Try() *Trial {
-	v.trials++
+// Try begins a trial, in which only what is asked counts. End has to be called before the next event.
+func (v *View) Try(asked Asked) *Trial {
+	v.trials, v.asked = v.trials+1, asked
 	return &Trial{view: v, saved: map[*pod][]entry{}}
 }
 
@@ -351,5 +400,5 @@ func (t *Trial) End() {
 	for _, p := range t.order {
 		t.view.set(p, t.saved[p])
 	}
-	t.view.trials--
+	t.view.trials, t.view.asked = t.view.trials-1, nil
 }

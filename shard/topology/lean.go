@@ -67,7 +67,7 @@ func (v *View) LeaningsOf(namespace string, class *api.Class) *Leanings {
 	}
 	key := ruleKey{namespace, class.Key}
 	l := v.leaning.made[key]
-	if l == nil || l.generation != v.generation {
+	if l == nil || l.generation != v.generation || givenUp(l.asks) {
 		if l = v.lean(namespace, class); l == nil {
 			return nil
 		}

@@ -97,7 +97,7 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	}
 	key, of := ruleKey{namespace, class.Key}, v.in(namespace)
 	v.concerning(of)
-	if r, known := v.rules[key]; known && r.generation == v.generation && r.local == of.generation {
+	if r, known := v.rules[key]; known && r.generation == v.generation && r.local == of.generation && !givenUp(r.asks) {
 		r.use(v)
 		return r.orNil(), true
 	}
@@ -118,6 +118,11 @@ func (r *Rules) orNil() *Rules {
 		return nil
 	}
 	return r
+}
+
+// givenUp reports whether some counters are kept no longer.
+func givenUp(asks []*counter) bool {
+	return slices.ContainsFunc(asks, func(s *counter) bool { return s.givenUp })
 }
 
 func (r *Rules) use(v *View) {

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -123,6 +125,59 @@ func (w *tenants) check() error {
 			return fmt.Errorf("node %q has %d pods, %d are counted", w.nodes[n].name, uses[n], w.nodes[n].entries)
 		}
 	}
+	for id, c := range w.counters {
+		if err := w.checkCounter(c, c.matches); err != nil {
+			return fmt.Errorf("%q: %w", id, err)
+		}
+	}
+	for id, c := range w.carriers {
+		if err := w.checkCounter(&c.counter, func(k *kin) bool { return slices.Contains(k.terms, c) }); err != nil {
+			return fmt.Errorf("term %q: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// checkCounter counts the pods of a counter anew, by node and by domain.
+func (w *tenants) checkCounter(c *counter, matches func(*kin) bool) error {
+	want := map[int32]counts{}
+	for _, s := range w.spaces {
+		for _, p := range s.pods {
+			for _, e := range p.entries {
+				if (c.spaces == nil || slices.Contains(c.spaces, s.name)) && matches(e.kin) {
+					var one counts
+					one[e.weight] = 1
+					on := want[e.node]
+					on.add(one, 1)
+					want[e.node] = on
+				}
+			}
+		}
+	}
+	if !maps.Equal(c.on, want) {
+		return fmt.Errorf("counted are %v, there are %v", c.on, want)
+	}
+	for _, t := range c.tallies {
+		domains, nodes, some := map[int32]counts{}, map[int32]int32{}, 0
+		for n := range w.nodes {
+			if d := t.at(int32(n)); d >= 0 {
+				if nodes[d]++; nodes[d] == 1 {
+					some++
+				}
+				of := domains[d]
+				of.add(want[int32(n)], 1)
+				domains[d] = of
+			}
+		}
+		if t.domains != some {
+			return fmt.Errorf("%d domains of %s have nodes, %d are counted", some, t.column.label, t.domains)
+		}
+		for d := range t.domain {
+			if t.domain[d] != domains[int32(d)] || t.nodes[d] != nodes[int32(d)] {
+				return fmt.Errorf("domain %s of %s has %d nodes and pods %v; counted are %d and %v", t.column.values[d], t.column.label, nodes[int32(d)], domains[int32(d)], t.nodes[d], t.domain[d])
+			}
+		}
+	}
 	return nil
 }
 
@@ -135,8 +190,10 @@ func TestTenantsRandomly(t *testing.T) {
 			case 0:
 				w.step(event.NamespaceSeen{Name: namespace, Labels: map[string]string{"team": fmt.Sprint(r.IntN(3))}})
 			case 1:
+				w.step(event.NodeSeen{Node: &api.Node{Name: fmt.Sprint("m", r.IntN(5)), ResourceVersion: fmt.Sprint(w.n), Labels: map[string]string{"zone": string(rune('a' + r.IntN(3)))}}})
+			case 2:
 				w.pass(time.Duration(r.IntN(90)) * time.Second)
-			case 2, 3, 4:
+			case 3, 4:
 				w.step(event.PodGone{Namespace: namespace, UID: namespace + "/" + name})
 			default:
 				var spec v1.PodSpec
@@ -149,16 +206,114 @@ func TestTenantsRandomly(t *testing.T) {
 					for i := range r.IntN(4) {
 						spec.Volumes = append(spec.Volumes, v1.Volume{Name: fmt.Sprint(i), VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", r.IntN(3))}}})
 					}
-					w.see(w.pod(namespace, name, fmt.Sprint("m", r.IntN(5)), map[string]string{"app": fmt.Sprint(r.IntN(3))}, spec))
+					w.see(w.pod(namespace, name, []string{"", "m0", "m1", "m2", "m3", "n"}[r.IntN(6)], map[string]string{"app": fmt.Sprint(r.IntN(3))}, spec))
 				}
 			}
-			if p := w.pod(namespace, "asks", "", map[string]string{"app": "1"}, spreadOver("zone", "1")); p.Class != nil {
-				w.RulesOf(namespace, p.Class.With(p.Labels))
+			p := w.pod(namespace, "asks", "", map[string]string{"app": "1"}, spreadOver("zone", "1"))
+			rules, _ := w.RulesOf(namespace, p.Class.With(p.Labels))
+			if r.IntN(3) == 0 { // a trial, during which holds end and are made
+				asked := Asked{}
+				asked.Rules(rules)
+				trial := w.Try(asked)
+				for range r.IntN(4) {
+					switch uid := fmt.Sprint(namespace, "/p", r.IntN(12)); r.IntN(3) {
+					case 0:
+						trial.Without(namespace, uid)
+					case 1:
+						trial.Add(namespace, uid, fmt.Sprint("m", r.IntN(5)))
+					default:
+						other := fmt.Sprint("ns", r.IntN(4))
+						if uid := fmt.Sprint(other, "/p", r.IntN(12)); other != namespace {
+							w.Hold(other, uid, []string{"", "m1", "m2"}[r.IntN(3)])
+						}
+					}
+				}
+				trial.End()
 			}
 			if err := w.check(); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
+	}
+}
+
+// manySelectors has a namespace ask for pods x by so many selectors, each of a pod that is made as well.
+func (w *tenants) manySelectors(namespace string, n int) (pods []*api.Pod) {
+	for i := range n {
+		w.at = w.at.Add(10 * time.Millisecond)
+		w.step(event.Tick{})
+		spec := spreadOver("zone", "")
+		spec.TopologySpreadConstraints[0].LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"x", fmt.Sprint("other-", i)}}}}
+		pods = append(pods, w.see(w.pod(namespace, fmt.Sprint("asks-", i), "", map[string]string{"app": "x"}, spec)))
+	}
+	return pods
+}
+
+func (w *tenants) answered(pods []*api.Pod) (n int) {
+	for _, p := range pods {
+		if _, ok := w.RulesOf(p.Namespace, p.Class.With(p.Labels)); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// Where each pod of a namespace is counted by a thousand selectors of its own, its pods may change for a while; then all but the oldest are
+// given up until the namespace is less busy. Nobody else is concerned, and what is counted is always right.
+func TestBusySelectors(t *testing.T) {
+	w := newTenants()
+	good, bad := w.manySelectors("good", freeCounts), w.manySelectors("bad", 1000)
+	if g, b := w.answered(good), w.answered(bad); g != freeCounts || b != 1000 {
+		t.Fatalf("%d of 64 and %d of 1000 are counted", g, b)
+	}
+	events := 0
+	for ; w.made["bad"] == 1000 && events < 2000; events++ {
+		w.see(w.pod("bad", fmt.Sprint("p", events), "n", map[string]string{"app": "x"}, v1.PodSpec{}))
+		w.see(w.pod("good", fmt.Sprint("p", events), "n", map[string]string{"app": "x"}, v1.PodSpec{}))
+	}
+	if w.made["bad"] != freeCounts || w.made["good"] != freeCounts || events*(1000-freeCounts)*countCost < countedAtOnce*9/10 {
+		t.Errorf("after %d changes %v are counted", events, w.made)
+	}
+	if g, b := w.answered(good), w.answered(bad); g != freeCounts || b != freeCounts {
+		t.Errorf("%d of 64 and %d of 64 are answered", g, b)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+	for range 20 {
+		w.pass(countKept / 60)
+	}
+	if b := w.answered(bad); b != 1000 {
+		t.Errorf("%d of 1000 are answered later", b)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A gang each of whose pods is counted by the selectors of all others is not judged, for that would take a second; one with fewer is.
+func TestHeavyGang(t *testing.T) {
+	w := newTenants()
+	pods := w.manySelectors("bad", 1000)
+	if n := w.answered(pods); n != 1000 {
+		t.Fatalf("%d of 1000 are counted", n)
+	}
+	record := &wire.IntentsRecord{}
+	var members []Member
+	for _, p := range pods {
+		members = append(members, Member{UID: p.UID, Namespace: p.Namespace, Version: p.ResourceVersion, Node: "n", Class: p.Class})
+		record.Rows = append(record.Rows, &wire.IntentRow{PodUid: p.UID, PodResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name, Node: "n"})
+	}
+	w.step(event.LogSeen{Revision: 2, Intents: []event.LoggedIntents{{Incarnation: "s", N: 1, Place: 2, Record: record}}})
+	w.pass(time.Second)
+	if n := w.answered(pods); n < freeCounts {
+		t.Fatalf("%d of 1000 are counted", n)
+	}
+	if v := w.Judge(2, members); !v.Wait {
+		t.Errorf("all of it are judged: %v", v.Against)
+	}
+	if v := w.Judge(2, members[:freeCounts]); v.Wait || len(v.Against) > 0 { // there is one zone: they are even
+		t.Errorf("some of it: wait %t, against %v", v.Wait, v.Against)
 	}
 }
 

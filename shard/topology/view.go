@@ -52,8 +52,11 @@ type View struct {
 	filtered      map[string]int // and bytes of filters
 	spent         fair.Budget    // on counting what is new
 	swept         time.Time
+	busy          fair.Budget     // and on counting changes
+	overspent     map[string]bool // namespaces that are to give selectors up
 	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
 	trials        int             // under way
+	asked         Asked           // in a trial: what else there is counts nothing
 	there         int             // nodes
 	leaning       leaning
 	terms         map[string][]*api.Term
@@ -96,11 +99,13 @@ type node struct {
 
 // column says in which domain of a topology key each node is.
 type column struct {
-	label  string
-	of     []int32 // by node: its domain, -1 for none
-	placed int     // nodes in some domain
-	ids    map[string]int32
-	values []string
+	label   string
+	of      []int32 // by node: its domain, -1 for none
+	placed  int     // nodes in some domain
+	nodes   []int32 // by domain: its nodes
+	domains int     // with nodes
+	ids     map[string]int32
+	values  []string
 }
 
 // space is a namespace.
@@ -160,7 +165,14 @@ type kin struct {
 	deleting bool
 	terms    []*carrier // that they carry
 	in       []*counter
+	dear     []price // of a change
 	on       map[int32]counts
+}
+
+// price is what a change of a pod costs a namespace: selectors.
+type price struct {
+	maker string
+	n     int64
 }
 
 // New makes a View that knows nothing yet.
@@ -168,8 +180,8 @@ func New() *View {
 	return &View{
 		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
 		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
-		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, filtered: map[string]int{}, changed: map[string]bool{}, Excess: map[string]bool{},
-		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate},
+		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, filtered: map[string]int{}, changed: map[string]bool{}, overspent: map[string]bool{}, Excess: map[string]bool{},
+		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate}, busy: fair.Budget{Rate: countedRate},
 	}
 }
 
@@ -357,8 +369,11 @@ func (v *View) columnOf(label string) *column {
 }
 
 func (c *column) place(n int32, object *api.Node) {
-	if c.of[n] >= 0 {
+	if d := c.of[n]; d >= 0 {
 		c.placed--
+		if c.nodes[d]--; c.nodes[d] == 0 {
+			c.domains--
+		}
 	}
 	c.of[n] = -1
 	if object == nil {
@@ -372,10 +387,13 @@ func (c *column) place(n int32, object *api.Node) {
 	if !known {
 		id = int32(len(c.values))
 		c.ids[value] = id
-		c.values = append(c.values, value)
+		c.values, c.nodes = append(c.values, value), append(c.nodes, 0)
 	}
 	c.of[n] = id
 	c.placed++
+	if c.nodes[id]++; c.nodes[id] == 1 {
+		c.domains++
+	}
 }
 
 // ---- pods
@@ -526,6 +544,9 @@ func (v *View) set(p *pod, now []entry) {
 		v.count(e, -1)
 	}
 	p.entries = now
+	if v.trials == 0 {
+		v.giveUp()
+	}
 }
 
 func (v *View) count(e entry, by int32) {
@@ -541,13 +562,24 @@ func (v *View) count(e entry, by int32) {
 		k.on[e.node] = on
 	}
 	opens := by < 0 || e.weight == bound
+	if v.asked == nil {
+		for _, p := range k.dear {
+			v.charge(p.maker, p.n)
+		}
+	}
 	for _, s := range k.in {
+		if v.asked != nil && !v.asked[s] {
+			continue
+		}
 		s.add(e.node, c, by)
 		if opens {
 			v.open(s, k.space.name)
 		}
 	}
 	for _, s := range k.terms {
+		if v.asked != nil && !v.asked[&s.counter] {
+			continue
+		}
 		s.add(e.node, c, by)
 		if opens {
 			v.open(&s.counter, k.space.name)
@@ -634,6 +666,10 @@ func (v *View) sort(k *kin) {
 		}
 	}
 	slices.SortFunc(k.in, func(a, b *counter) int { return cmp.Compare(a.number, b.number) })
+	k.weigh()
+	if n := len(k.space.counters); n > freeCounts {
+		v.charge(k.space.name, int64(n)/4)
+	}
 }
 
 func (v *View) namespaceSeen(name string, labels map[string]string) {
@@ -688,6 +724,9 @@ func (v *View) Hold(namespace, uid, name string) {
 	if p == nil || len(p.entries) > 0 && p.entries[0].weight != held {
 		return
 	}
+	asked := v.asked
+	v.asked = nil // during a trial holds of other gangs may end: everybody has to count that
+	defer func() { v.asked = asked }()
 	if name == "" {
 		v.set(p, nil)
 		return
