@@ -105,6 +105,7 @@ type tried struct {
 type failure struct {
 	search int   // search.count then
 	said   int64 // room that it was said to have
+	got    int   // pods for which it had some
 }
 
 // skips reports whether a domain has failed, and has no more room now than was said then.
@@ -114,14 +115,14 @@ func (t *tried) skips(id string, r *room) bool {
 }
 
 // fail remembers that a domain had less room than was said.
-func (t *tried) fail(r *room, search int) {
+func (t *tried) fail(r *room, search, got int) {
 	if len(t.failed) >= maxFailed && !t.retry(search) {
 		return
 	}
 	if t.failed == nil {
 		t.failed = map[string]failure{}
 	}
-	t.failed[r.id()] = failure{search, r.said}
+	t.failed[r.id()] = failure{search, r.said, got}
 }
 
 // retry has domains tried again that failed in earlier searches, and reports whether there are any.
@@ -380,11 +381,12 @@ func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int)
 	case w.parts != nil:
 		return c.whySlices(g, x.keys, w.parts, most, pin)
 	}
-	pods := 0
+	pods, ruled := 0, false
 	for _, k := range w.kinds {
 		pods += len(k.pods)
+		ruled = ruled || len(k.class.Joins)+len(k.class.Repels) > 0
 	}
-	return report.NoDomain(x.keys[0], pin, pods, most)
+	return report.NoDomain(x.keys[0], pin, pods, most, ruled)
 }
 
 // wanted is what is to be placed in one domain.
@@ -517,7 +519,10 @@ func (c *Core) dropOutside(g *gang) {
 
 // endInArea ends a round that did not find enough in its domains.
 func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
-	s, failed := &g.search, map[*room]bool{}
+	s, failed, got := &g.search, map[*room]bool{}, 0
+	if r.area.of == nil {
+		got = len(g.pick(isHeld))
+	}
 	for _, p := range missing {
 		of := r.area.roomOf(p)
 		if of == nil || failed[of] {
@@ -526,7 +531,7 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 		failed[of] = true
 		clear(of.pods) // nobody knows more now
 		if r.area.level < len(s.levels) {
-			s.levels[r.area.level].fail(of, s.count)
+			s.levels[r.area.level].fail(of, s.count, got)
 		}
 	}
 	s.round = nil
@@ -540,7 +545,7 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 }
 
 // nextInArea returns the shard to ask next for nodes of the round's domains, and for which pods: the one that has most of them. Each is asked
-// once.
+// once, until others may fit because of those that do (mayAskAgain).
 func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
 	a := r.area
 	in := map[*room][]*pod{}
@@ -587,12 +592,16 @@ func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
 	}
 	for _, p := range next.pods {
 		a.taken = true
-		if i, of := column(p.asked), a.roomOf(p); i >= 0 {
-			of.at[next.shard][i] = max(0, of.at[next.shard][i]-1)
-			of.pods[i] = max(0, of.pods[i]-1)
-		}
+		a.roomOf(p).add(next.shard, column(p.asked), -1)
 	}
 	return next, found
+}
+
+// add notes that a shard has room for a pod of a class more or less.
+func (r *room) add(shard api.Incarnation, class int, n int64) {
+	if r != nil && class >= 0 && r.at[shard] != nil {
+		r.at[shard][class], r.pods[class] = max(0, r.at[shard][class]+n), max(0, r.pods[class]+n)
+	}
 }
 
 // ---- surveys
@@ -638,7 +647,11 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 	}
 	var top rated
 	for id, r := range x.rooms {
-		if pin != nil && !slices.Equal(r.values, pin) || but.skips(id, r) {
+		if pin != nil && !slices.Equal(r.values, pin) {
+			continue
+		}
+		if but.skips(id, r) {
+			most = max(most, but.failed[id].got)
 			continue
 		}
 		o := rated{room: r, fits: 2}

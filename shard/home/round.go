@@ -35,7 +35,7 @@ type round struct {
 	never   classCount   // of shards where not even an empty node would take a pod of the class
 	silent  bool         // one did not answer
 	area    *area        // that it is confined to, nil for none
-	gained  bool         // a pod got a hold whose place others of the gang depend on
+	gained  bool         // a pod got a hold: the place of others of the gang may depend on it
 }
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
@@ -272,6 +272,10 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			back += refused
 		}
 	}
+	column := func(*api.Class) int { return -1 }
+	if r.area != nil {
+		column = r.area.columns()
+	}
 	for _, p := range r.pods {
 		if p.gang != g || p.stage == committed || p.stage == bound {
 			continue
@@ -279,10 +283,13 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		node, got := nodes[p.UID]
 		switch {
 		case got && (p.stage == nowhere || p.shard == from):
-			r.gained = r.gained || p.stage == nowhere && c.ruled(p)
+			r.gained = r.gained || p.stage == nowhere
 			p.stage, p.shard, p.node = held, from, node
 		case !got && p.stage == held && p.shard == from:
 			p.letGo()
+		}
+		if !got && r.area != nil && c.ruled(p) { // the room is still there
+			r.area.roomOf(p).add(from, column(p.asked), 1)
 		}
 		if !got && p.prefer == from {
 			p.prefer = ""

@@ -441,6 +441,7 @@ func (c *Core) whySlices(g *gang, keys []string, parts []part, put int, pin []st
 	}
 	for _, p := range parts {
 		s.Pods += len(p.pods)
+		s.Constrained = s.Constrained || len(p.pods[0].asked.Joins)+len(p.pods[0].asked.Repels) > 0
 		if p.in != "" {
 			if s.Lacking++; s.Lacking == 1 {
 				s.In = valueOf(p.in)

@@ -72,6 +72,9 @@ func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	r.gained, r.trying = false, false
 	clear(r.done)
 	clear(r.refused)
+	if r.area != nil {
+		clear(r.asked)
+	}
 	r.never = classCount{} // those that are asked again say it again
 	return true
 }

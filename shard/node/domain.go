@@ -70,18 +70,20 @@ func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.R
 // allowed makes the classes of a question those that the cache counts, and says by class which nodes constraints over many nodes allow, nil for
 // all. It reports whether all of this may be compared now.
 func (c *Core) allowed(namespace string, classes []*api.Class) (allow []func(int32) bool, ok bool) {
-	allow = make([]func(int32) bool, len(classes))
-	for i, class := range classes {
+	rules, asked := make([]*topology.Rules, len(classes)), slices.Clone(classes)
+	for i, class := range asked {
 		placed, few := c.placed(c.kinOf(namespace, class), class, true)
-		rules, known := c.topology.RulesOf(namespace, class)
-		if !few || !known || !c.mayCompare(namespace, placed) {
+		if rules[i], ok = c.topology.RulesOf(namespace, class); !ok || !few || !c.mayCompare(namespace, placed) {
 			return nil, false
 		}
 		classes[i] = placed
-		if rules != nil {
+	}
+	allow = make([]func(int32) bool, len(classes))
+	for i, r := range c.topology.Together(rules, asked) {
+		if r != nil {
 			allow[i] = func(number int32) bool {
-				c.cache.Look(rules.Cost())
-				return rules.Obstacle(number, true) == topology.None
+				c.cache.Look(r.Cost())
+				return r.Obstacle(number, true) == topology.None
 			}
 		}
 	}

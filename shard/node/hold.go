@@ -82,7 +82,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	more := c.reconsider(g, room.gangs)
 	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
 	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
-	for _, want := range m.GetPods() {
+	for _, want := range plan.inTurn(m.GetPods()) {
 		uid, i := want.GetPodUid(), int(want.GetPodClass())
 		if uid == "" || i >= len(classes) {
 			continue
@@ -158,7 +158,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		}
 		c.cache.Charge(uid, node, counted[i], cache.Hold, g.key, g.rank)
 		c.holders[g.key], kins[i].used = true, true
-		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], ruled: plan.took(i, uid, node), serial: m.GetSerial(), expires: expires}
+		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], ruled: plan.took(uid, node), serial: m.GetSerial(), expires: expires}
 		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
 	}
 	for i := range classes {

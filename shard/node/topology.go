@@ -53,9 +53,9 @@ func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, m *wire.HoldReques
 	}
 	p.trial = c.topology.Try(asked)
 	for _, uid := range api.SortedKeys(g.holds) { // what the gang has supports the rest of it
-		if h := g.holds[uid]; h.ruled {
-			p.trial.Add(p.namespace, uid, h.node)
-		}
+		h := g.holds[uid]
+		h.ruled = true
+		p.trial.Add(p.namespace, uid, h.node)
 	}
 	for _, h := range m.GetBeside() {
 		if g.holds[h.GetPodUid()] == nil {
@@ -139,9 +139,23 @@ func (p *planned) stays(class int, uid, node string) bool {
 	return true
 }
 
-// took notes that a pod got a hold.
-func (p *planned) took(class int, uid, node string) (ruled bool) {
-	if p.rules[class] == nil && !p.leans(class) {
+// inTurn returns pods in the order in which they are placed: first those that ask for no others, which may be whom the rest asks for.
+func (p *planned) inTurn(pods []*wire.PodWant) []*wire.PodWant {
+	asks := func(w *wire.PodWant) int {
+		if i := int(w.GetPodClass()); i < len(p.rules) && p.rules[i].AsksForOthers() {
+			return 1
+		}
+		return 0
+	}
+	if p.trial == nil || !slices.ContainsFunc(p.rules, (*topology.Rules).AsksForOthers) {
+		return pods
+	}
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b *wire.PodWant) int { return cmp.Compare(asks(a), asks(b)) })
+}
+
+// took notes that a pod got a hold. One without constraints counts, too: others of its gang may ask for it, or avoid it.
+func (p *planned) took(uid, node string) (ruled bool) {
+	if p.trial == nil {
 		return false
 	}
 	p.trial.Add(p.namespace, uid, node)

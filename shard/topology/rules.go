@@ -298,6 +298,38 @@ func (r *Rules) Later(n int32, holds bool) Obstacle {
 	return r.obstacle(n, holds, func(s *spreadRule) int32 { return s.expected(s.domains, holds) })
 }
 
+// AsksForOthers reports whether the pod's affinity asks for pods. Rules may be nil.
+func (r *Rules) AsksForOthers() bool { return r != nil && len(r.affinity) > 0 }
+
+// Together returns the rules of pods of some classes that come together: where pods of another class fulfil the affinity of one wherever they go,
+// it says nothing about nodes yet. A class whose labels are not said may be the one that is asked for.
+func (v *View) Together(rules []*Rules, classes []*api.Class) []*Rules {
+	out := slices.Clone(rules)
+	for changed := true; changed; {
+		changed = false
+		for i, r := range out {
+			if !r.AsksForOthers() {
+				continue
+			}
+			for k, o := range out {
+				if k == i || o.AsksForOthers() && !o.first() || classes[k].Labelled && !r.affinity[0].counter.matches(&kin{space: v.in(r.namespace), labels: classes[k].Labels}) {
+					continue
+				}
+				rest := *r
+				rest.affinity = nil
+				out[i], changed = &rest, true
+				break
+			}
+		}
+	}
+	return out
+}
+
+// first reports whether the pod's affinity asks for pods like itself, and there is none yet.
+func (r *Rules) first() bool {
+	return r.self && !slices.ContainsFunc(r.affinity, func(t *tally) bool { return t.all(true) > 0 })
+}
+
 // Unsupported reports whether the pod's affinity asks for pods of which there is none in any domain, bound or on its way.
 func (r *Rules) Unsupported() bool {
 	some, none := false, true

@@ -7,19 +7,26 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
+// withinConstraints is said of pods that have affinity, anti-affinity or spread.
+const withinConstraints = " within their affinity and spread constraints"
+
 // NoDomain says that no topology domain has room for pods that are to be in one, or that the one in which the gang is has none for them: that of the
 // first of some values, nil if it is in none.
-func NoDomain(key string, in []string, pods, most int) Reason {
-	words := fmt.Sprintf("no domain of %s has room for %s: the one with the most has room for %d", key, count(pods), most)
+func NoDomain(key string, in []string, pods, most int, constrained bool) Reason {
+	these := count(pods)
+	if constrained {
+		these += withinConstraints
+	}
+	words := fmt.Sprintf("no domain of %s has room for %s: the one with the most has room for %d", key, these, most)
 	switch {
 	case in != nil && most >= pods:
-		words = fmt.Sprintf("the gang is in %s=%s, which has no room for %s together", key, in[0], count(pods))
+		words = fmt.Sprintf("the gang is in %s=%s, which has no room for %s together", key, in[0], these)
 	case in != nil:
-		words = fmt.Sprintf("the gang is in %s=%s, which has room for %d of %s", key, in[0], most, count(pods))
+		words = fmt.Sprintf("the gang is in %s=%s, which has room for %d of %s", key, in[0], most, these)
 	case most == 0:
-		words = fmt.Sprintf("no domain of %s has room for any of %s", key, count(pods))
+		words = fmt.Sprintf("no domain of %s has room for any of %s", key, these)
 	case most >= pods:
-		words = fmt.Sprintf("no domain of %s has room for %s together", key, count(pods))
+		words = fmt.Sprintf("no domain of %s has room for %s together", key, these)
 	}
 	return Reason{v1alpha1.ReasonUnschedulable, words}
 }
@@ -55,6 +62,7 @@ type Slices struct {
 	Lacking      int    // pods that slices lack
 	In           string // the domain of the first of these
 	Pods         int    // of all of it
+	Constrained  bool   // they have affinity, anti-affinity or spread
 }
 
 // NoSlices says that the slices of a gang do not have domains.
@@ -97,6 +105,9 @@ func (s Slices) parts() string {
 	}
 	if s.Lacking > 0 {
 		words += fmt.Sprintf(", and of %s that other slices lack", count(s.Lacking))
+	}
+	if s.Constrained {
+		words += "," + withinConstraints
 	}
 	return words
 }

@@ -15,7 +15,7 @@ func TestNoDomain(t *testing.T) {
 		{[]string{"r1"}, 2, 2, "the gang is in rack=r1, which has no room for 2 pods together"},
 		{[]string{""}, 1, 0, "the gang is in rack=, which has room for 0 of 1 pod"},
 	} {
-		if got := NoDomain("rack", o.in, o.pods, o.most).Message; got != o.want {
+		if got := NoDomain("rack", o.in, o.pods, o.most, false).Message; got != o.want {
 			t.Errorf("%q, want %q", got, o.want)
 		}
 	}
