@@ -204,7 +204,7 @@ type domainLevel struct {
 }
 
 // domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
-// has, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
+// has, those in which its pods require one another, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
 func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 	if g.group == nil {
 		return nil
@@ -229,6 +229,11 @@ func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 			}
 		}
 	}
+	for _, key := range c.ties(g) {
+		if keys := domainKeys(key, must); slice == "" && key != must && !slices.ContainsFunc(levels, func(l domainLevel) bool { return slices.Equal(l.keys, keys) }) {
+			levels = append(levels, domainLevel{keys: keys})
+		}
+	}
 	switch {
 	case must != "":
 		levels = append(levels, domainLevel{keys: []string{must}, required: true})
@@ -236,6 +241,33 @@ func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 		levels = append(levels, domainLevel{required: true})
 	}
 	return levels
+}
+
+// ties returns the labels in whose domains pods of a gang that has not begun require others of it: they are all in one then, or at least those of
+// one leader are. A search that goes from shard to shard begins in the domain in which the first pod happens to be.
+func (c *Core) ties(g *gang) (keys []string) {
+	if g.started || slices.ContainsFunc(g.inOrder(), stands) || !slices.ContainsFunc(g.inOrder(), func(p *pod) bool { return len(p.asked.Joins) > 0 }) {
+		return nil
+	}
+	const most = 2
+	var labels []*api.Labels
+	kinds := kindsOf(g.pick(g.seeks))
+	kinds = kinds[:min(len(kinds), maxSurveyed)]
+	for _, k := range kinds {
+		for _, p := range k.pods {
+			if len(labels) < maxSurveyed && !slices.ContainsFunc(labels, p.Labels.Equal) {
+				labels = append(labels, p.Labels)
+			}
+		}
+	}
+	for _, k := range kinds {
+		for _, key := range c.topology.Ties(g.name.Namespace, k.class, labels) {
+			if len(keys) < most && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
 }
 
 // pinned returns the values of labels that most of some pods' nodes have, nil if no node has all of them, and whether all have the same.

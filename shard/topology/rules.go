@@ -171,14 +171,7 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 	if len(class.Joins) == 0 {
 		return r, true
 	}
-	joins, known := v.joins[string(class.Joins)]
-	if !known {
-		joins, _ = api.ReadJoins(class.Joins)
-		if len(v.joins) >= remembered {
-			clear(v.joins)
-		}
-		v.joins[string(class.Joins)] = joins
-	}
+	joins := v.joinsOf(class)
 	if joins == nil {
 		return nil, false
 	}
@@ -226,6 +219,37 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		r.spread = append(r.spread, rule)
 	}
 	return r, true
+}
+
+// joinsOf returns the affinity and the spread of a class that has some, nil if they cannot be read.
+func (v *View) joinsOf(class *api.Class) *api.Joins {
+	joins, known := v.joins[string(class.Joins)]
+	if !known {
+		joins, _ = api.ReadJoins(class.Joins)
+		if len(v.joins) >= remembered {
+			clear(v.joins)
+		}
+		v.joins[string(class.Joins)] = joins
+	}
+	return joins
+}
+
+// Ties returns the labels of nodes in whose domains pods of a class require pods that have some labels, in the same namespace: nil if there are no such
+// pods among them.
+func (v *View) Ties(namespace string, class *api.Class, pods []*api.Labels) (keys []string) {
+	if len(class.Joins) == 0 {
+		return nil
+	}
+	joins := v.joinsOf(class)
+	if joins == nil || len(joins.Terms) == 0 || !slices.ContainsFunc(pods, func(of *api.Labels) bool {
+		return !slices.ContainsFunc(joins.Terms, func(t *api.Term) bool { return !t.Matches(namespace, v.in(namespace).labels, of) })
+	}) {
+		return nil
+	}
+	for _, t := range joins.Terms {
+		keys = append(keys, t.Topology)
+	}
+	return keys
 }
 
 // topologies returns the keys of constraints, in order: nodes have to have all of these labels.
