@@ -20,6 +20,7 @@ const (
 	maxLooks     = 8192
 	nearWeight   = 2 // of kube-scheduler's default profile
 	crowdWeight  = 2
+	crowdUnit    = 4 // about one to three pods
 	bestOfWishes = maxScore * (affinityWeight + taintWeight)
 	whole        = 1 << 28 // the share of the best; all weights times whole times BestLeaning fit an int64
 )
@@ -205,8 +206,16 @@ func (q *leanSearch) score(at, least, most stand) int64 {
 	return sum
 }
 
-// grade compares with all nodes of the cluster, so that grades of different shards can be compared.
+// grade compares with all nodes of the cluster, so that grades of different shards can be compared. Where one kind of leaning counts, it says only
+// by how much a node is worse than the best: the worst one changes with each pod that is placed, and with it what shards said a moment ago.
 func (q *leanSearch) grade(at stand) uint32 {
+	switch {
+	case q.wish != nil || q.near && q.crowd:
+	case q.near:
+		return gradeShort(max(0, q.best.near-at.near), maxScore)
+	case q.crowd && at.crowd >= 0:
+		return gradeShort(max(0, at.crowd-q.best.crowd), crowdUnit)
+	}
 	var has, of int64
 	part := func(weight, share int64) {
 		has, of = has+weight*share, of+weight*whole
@@ -234,6 +243,14 @@ func (q *leanSearch) grade(at stand) uint32 {
 		return api.BestLeaning
 	}
 	return uint32(api.LeastGrade + (api.BestLeaning-api.LeastGrade)*has/of)
+}
+
+// gradeShort is the grade of a node that is so much worse than the best: half of the best for one unit, a third for two.
+func gradeShort(short, unit int64) uint32 {
+	if short == 0 {
+		return api.BestLeaning
+	}
+	return uint32(api.LeastGrade + (api.BestLeaning-api.LeastGrade)*shareOf(unit, unit+short)/whole)
 }
 
 // shareOf returns part/all, rounded down, from 0 to whole. all is positive.

@@ -14,6 +14,13 @@ import (
 // Which grade a shard has changes with each pod, so summaries do not say it. What a refusal says counts for its round, and is remembered for a
 // few more pods: where no shard has the best, as when a zone is full, not every pod has to ask all of them.
 
+// Pods of a Deployment come at once, and each hears the same of all shards. If all of them then went to the best shard, its nodes would be crowded
+// while others had few. So a shard is asked again only for nodes that are no worse than those of the others, and refuses the pods for which it has
+// no such node any more.
+
+// leanedTimes is how often a round asks a shard for such nodes.
+const leanedTimes = 3
+
 // leanedPods is for how many pods it is remembered, and leanedFor how long.
 const (
 	leanedPods = 4

@@ -20,7 +20,7 @@ type round struct {
 	refused map[api.Incarnation]bool // refused something, or did not answer
 	trying  bool                     // more than summaries say is asked for,
 	more    map[api.Incarnation]int  // so many pods of each class next
-	graded  map[gradeKey]bool        // was asked for nodes of a grade or above,
+	graded  map[gradeKey]int         // how often it was asked for nodes of a grade or above,
 	least   uint32                   // this grade; 0 for none
 	said    map[gradeKey]uint32      // grades in refusals, of classes with leanings
 	last    api.Incarnation          // asked last,

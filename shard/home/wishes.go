@@ -10,7 +10,8 @@ import (
 // Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard chooses well among its own nodes. But the shard that is asked first may
 // have only second-best nodes left while another has better ones. So a round has a first part for each such class: it asks the shards whose
 // best node with room is of the highest grade, as far as summaries and refusals tell, and only for nodes of that grade (as the
-// HoldRequest). A shard of which nothing is known is taken to have the best; its refusal says what it has. Every shard is asked once at most.
+// HoldRequest). A shard of which nothing is known is taken to have the best; its refusal says what it has. Every shard is asked once at most, or a
+// few times if the grade changes with each pod that is placed (lean.go).
 // What is still missing is asked for as for any pod, at shards with better nodes first. Pods without wishes are concerned if a shard has
 // said that it has only tainted nodes for them.
 //
@@ -82,6 +83,14 @@ func (c *Core) highest(r *round, s *summary, shard api.Incarnation, kinds []kind
 	return grade
 }
 
+// gradedTimes is how often a round asks a shard for pods of a class by grade.
+func gradedTimes(class *api.Class) int {
+	if len(class.Leanings) > 0 {
+		return leanedTimes
+	}
+	return 1
+}
+
 // gradedKinds is how many classes of a gang are asked for by grade.
 const gradedKinds = 8
 
@@ -106,7 +115,7 @@ func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 		for _, m := range c.table.Members {
 			o := option{shard: m.Incarnation, class: 2, least: top, of: k.class.Hash()}
 			s := c.summaries[o.shard]
-			if s == nil || c.owned[o.shard] == 0 || r.graded[gradeKey{o.shard, o.of}] || r.gradeAt(s, o.shard, k.class) != top {
+			if s == nil || c.owned[o.shard] == 0 || r.graded[gradeKey{o.shard, o.of}] >= gradedTimes(k.class) || r.gradeAt(s, o.shard, k.class) != top {
 				continue
 			}
 			if o.shard == c.cfg.Self {
@@ -134,9 +143,9 @@ func (r *round) began(o option) {
 		return
 	}
 	if r.graded == nil {
-		r.graded = map[gradeKey]bool{}
+		r.graded = map[gradeKey]int{}
 	}
-	r.graded[gradeKey{o.shard, o.of}] = true
+	r.graded[gradeKey{o.shard, o.of}]++
 }
 
 // tellUnheeded says at a pod that it is placed without its wishes.
