@@ -171,7 +171,7 @@ func TestUnboundClaims(t *testing.T) {
 		got, reach := reachable(t, podOf(byClaim), all)
 		if refused := strings.HasPrefix(c.want, "the claim"); refused != strings.HasPrefix(got, "the claim") || refused && !strings.HasPrefix(got, c.want) || !refused && got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
-		} else if reach.Unbound == refused || reach.Tied != c.tie || (reach.Note != "") != (c.tie == api.ToOne) {
+		} else if reach.Unbound == refused || reach.Tied != c.tie || (reach.Note != "") != (c.tie > 0) {
 			t.Errorf("%s: %+v, want tie %d", what, reach, c.tie)
 		}
 	}

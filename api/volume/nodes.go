@@ -165,6 +165,10 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		}
 		where := parts[seedOf(p, group, c.Turn())%uint64(len(parts))]
 		add(where, encode(where), api.ToSome)
+		if where != nil && reach.Note == "" {
+			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
+			reach.Note = fmt.Sprintf("claim %s: a volume for it can be had only on nodes with %s", late[i].name, api.Shorten(api.NodesIn(where), maxNote))
+		}
 		for i := range late {
 			if l := &late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {
 				reach.Scarce = append(reach.Scarce, api.ScarceClaim{Claim: l.name, Class: class, Asks: l.Request, Free: choice.Free[l.Request]})
