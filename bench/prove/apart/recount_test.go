@@ -14,6 +14,8 @@ import (
 	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/watch"
 
 	"basalt.dev/basalt/api"
 )
@@ -44,12 +46,29 @@ const unsure = 10 * time.Second
 
 // follow watches pods and namespaces until the context ends.
 func (r *recount) follow(ctx context.Context, client kubernetes.Interface) error {
-	pods, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	there, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range there.Items {
+		r.pod(&there.Items[i], false)
+	}
+	// An API server may end a watch at any time; these go on from where they were.
+	pods, err := watch.NewRetryWatcherWithContext(ctx, there.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: client.CoreV1().Pods("").Watch})
 	if err != nil {
 		return err
 	}
 	defer pods.Stop()
-	namespaces, err := client.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	spaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	for _, n := range spaces.Items {
+		r.namespaces[n.Name] = n.Labels
+	}
+	r.mu.Unlock()
+	namespaces, err := watch.NewRetryWatcherWithContext(ctx, spaces.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: client.CoreV1().Namespaces().Watch})
 	if err != nil {
 		return err
 	}
