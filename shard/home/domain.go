@@ -103,9 +103,10 @@ type tried struct {
 
 // failure is the last time that a domain failed.
 type failure struct {
-	search int   // search.count then
-	said   int64 // room that it was said to have
-	got    int   // pods for which it had some
+	search int                  // search.count then
+	said   int64                // room that it was said to have
+	got    int                  // pods for which it had some,
+	held   map[*api.Class]int64 // by class
 }
 
 // skips reports whether a domain has failed, and has no more room now than was said then.
@@ -115,14 +116,18 @@ func (t *tried) skips(id string, r *room) bool {
 }
 
 // fail remembers that a domain had less room than was said.
-func (t *tried) fail(r *room, search, got int) {
+func (t *tried) fail(r *room, search int, held map[*api.Class]int64) {
 	if len(t.failed) >= maxFailed && !t.retry(search) {
 		return
 	}
 	if t.failed == nil {
 		t.failed = map[string]failure{}
 	}
-	t.failed[r.id()] = failure{search, r.said, got}
+	got := int64(0)
+	for _, n := range held {
+		got += n
+	}
+	t.failed[r.id()] = failure{search, r.said, int(got), held}
 }
 
 // retry has domains tried again that failed in earlier searches, and reports whether there are any.
@@ -340,6 +345,12 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if sv == nil {
 			return false
 		}
+		if key := g.group.Slice.Key; key != "" && !w.part && slices.ContainsFunc(sv.classes, func(class *api.Class) bool { return c.topology.Separates(class, key) }) {
+			w.apart = make([]bool, len(sv.classes))
+			for i, class := range sv.classes {
+				w.apart[i] = c.topology.Separates(class, key)
+			}
+		}
 		if sv.later && level.required {
 			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
 			return false
@@ -425,6 +436,7 @@ func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int)
 type wanted struct {
 	kinds []kind
 	parts []part // of a gang with slices
+	apart []bool // by class of a question: pods of it are not together in a domain as a rule, so its slices are put into different ones if possible
 	size  int    // of these
 	more  int    // pods of the minimum that are not there yet: like the last ones
 	part  bool   // a domain for some of it will do
@@ -452,7 +464,13 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 		}
 		return a, most
 	case w.parts != nil:
-		return x.slice(w.parts, w.size, pin, w.part, but)
+		if len(w.apart) > 0 {
+			if a, most = x.slice(w, pin, but); a != nil {
+				return a, most
+			}
+			w.apart = nil
+		}
+		return x.slice(w, pin, but)
 	}
 	return x.choose(x.need(w.kinds), pin, w.part, but)
 }
@@ -551,9 +569,16 @@ func (c *Core) dropOutside(g *gang) {
 
 // endInArea ends a round that did not find enough in its domains.
 func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
-	s, failed, got := &g.search, map[*room]bool{}, 0
-	if r.area.of == nil {
-		got = len(g.pick(isHeld))
+	s, failed := &g.search, map[*room]bool{}
+	held, column := map[*room]map[*api.Class]int64{}, r.area.columns()
+	for _, p := range g.pick(isHeld) {
+		of := r.area.roomOf(p)
+		if held[of] == nil {
+			held[of] = map[*api.Class]int64{}
+		}
+		if held[of][p.asked]++; !r.area.part && !r.area.keeps { // it is released below
+			of.add(p.shard, column(p.asked), 1)
+		}
 	}
 	for _, p := range missing {
 		of := r.area.roomOf(p)
@@ -561,9 +586,14 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 			continue
 		}
 		failed[of] = true
-		clear(of.pods) // nobody knows more now
+		clear(of.pods) // nobody knows of more now than what it took
+		for class, n := range held[of] {
+			if i := column(class); i >= 0 {
+				of.pods[i] += n
+			}
+		}
 		if r.area.level < len(s.levels) {
-			s.levels[r.area.level].fail(of, s.count, got)
+			s.levels[r.area.level].fail(of, s.count, held[of])
 		}
 	}
 	s.round = nil

@@ -82,7 +82,7 @@ func TestSliceLooksAtTheTightestFirst(t *testing.T) {
 		p := podOf(&api.Pod{UID: fmt.Sprint("p", i), Class: class})
 		parts = append(parts, part{pods: []*pod{p}})
 	}
-	a, put := x.slice(parts, 1, nil, false, &tried{})
+	a, put := x.slice(wanted{parts: parts, size: 1}, nil, &tried{})
 	if a == nil || put != 4 || a.values[0] != "b2" {
 		t.Fatalf("%d of 4 parts are put into %v, b2 is meant", put, a)
 	}
@@ -125,7 +125,7 @@ func TestSliceKeepsDomainsThatLackPods(t *testing.T) {
 		}
 		x.rooms[r.id()] = r
 	}
-	a, _ := x.slice([]part{{pods: []*pod{podOf(&api.Pod{UID: "p", Class: class})}, in: domainID([]string{"c7"})}}, 4, nil, true, &tried{})
+	a, _ := x.slice(wanted{parts: []part{{pods: []*pod{podOf(&api.Pod{UID: "p", Class: class})}, in: domainID([]string{"c7"})}}, size: 4, part: true}, nil, &tried{})
 	if a == nil || a.of["p"].values[0] != "c7" {
 		t.Errorf("%v is chosen, c7 lacks the pod", a)
 	}

@@ -187,7 +187,8 @@ func moreParts(parts []part, n, size int) []part {
 // slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there are any, that has domains of
 // the last label for all of them; in some: or else the one that has for the most pods, if it has for any. Those of the last label that failed are
 // skipped. put is how many parts the best one takes.
-func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tried) (a *area, put int) {
+func (x *survey) slice(w wanted, pin []string, but *tried) (a *area, put int) {
+	parts, size, some := w.parts, w.size, w.part
 	type parent struct {
 		id     string
 		values []string
@@ -212,8 +213,10 @@ func (x *survey) slice(parts []part, size int, pin []string, some bool, but *tri
 	}
 	all := make([]*room, 0, len(x.rooms))
 	for _, id := range api.SortedKeys(x.rooms) {
-		if r := x.rooms[id]; (pin == nil || slices.Equal(r.values[:outer], pin)) && !but.skips(id, r) {
-			all = append(all, r)
+		if r := x.rooms[id]; pin == nil || slices.Equal(r.values[:outer], pin) {
+			if r = x.left(r, id, w, but); r != nil {
+				all = append(all, r)
+			}
 		}
 	}
 	if len(all) > maxSlicedRooms {
@@ -301,11 +304,41 @@ search:
 	for i, d := range at {
 		if d >= 0 {
 			for _, p := range parts[i].pods {
-				a.of[p.UID] = best.rooms[d]
+				a.of[p.UID] = x.rooms[best.rooms[d].id()]
 			}
 		}
 	}
 	return a, put
+}
+
+// left returns what a domain has for slices, nil for nothing: if it failed, what it took then; and one slice of a class whose pods are apart.
+func (x *survey) left(r *room, id string, w wanted, but *tried) *room {
+	failed := but.skips(id, r)
+	if !failed && w.apart == nil {
+		return r
+	}
+	out := *r
+	out.pods = slices.Clone(r.pods)
+	some := false
+	for i, class := range x.classes {
+		if failed {
+			n := int64(0)
+			for o, held := range but.failed[id].held {
+				if o == class || o.Key == class.Key {
+					n += held
+				}
+			}
+			out.pods[i] = min(out.pods[i], n)
+		}
+		if w.apart != nil && w.apart[i] {
+			out.pods[i] = min(out.pods[i], int64(w.size))
+		}
+		some = some || out.pods[i] > 0
+	}
+	if !some {
+		return nil
+	}
+	return &out
 }
 
 // shapes returns parts by classes that were asked about, and how many pods of each there are.

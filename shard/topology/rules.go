@@ -252,6 +252,18 @@ func (v *View) Ties(namespace string, class *api.Class, pods []*api.Labels) (key
 	return keys
 }
 
+// Separates reports whether pods of a class may require that others are not in their domain of a label.
+func (v *View) Separates(class *api.Class, label string) bool {
+	if slices.ContainsFunc(v.wide(string(class.Repels)), func(t *api.Term) bool { return t.Topology == label }) {
+		return true
+	}
+	if len(class.Joins) == 0 {
+		return false
+	}
+	joins := v.joinsOf(class)
+	return joins != nil && slices.ContainsFunc(joins.Spread, func(s *api.Spread) bool { return s.Topology == label })
+}
+
 // topologies returns the keys of constraints, in order: nodes have to have all of these labels.
 func topologies(spread []*api.Spread) (keys []string) {
 	for _, s := range spread {

@@ -75,6 +75,20 @@ func TestTogether(t *testing.T) {
 	}
 	w.startsIn("even", 1)
 
+	// Slices each of which is to be in one zone, and which are to be spread over them, or which repel each other.
+	slices := v1alpha1.TopologyConstraint{Key: zone, SliceSize: 2}
+	w.podGroup("third", 6, slices)
+	for k := range 6 {
+		w.pod("together", fmt.Sprint("third-", k), label(api.LabelPodGroup, "third"), label("kind", "third"), spread(zone, 1))
+	}
+	w.startsIn("third", 3)
+	w.podGroup("half", 4, slices)
+	for k := range 4 {
+		roles := []string{"red", "blue"}
+		w.pod("together", fmt.Sprint("half-", k), label(api.LabelPodGroup, "half"), label("role", roles[k/2]), repels(zone, "role", roles[1-k/2]))
+	}
+	w.startsIn("half", 2)
+
 	// Pods that come at once and would rather be apart.
 	var wg sync.WaitGroup
 	for k := range 63 {
