@@ -197,7 +197,7 @@ func (c *Core) adjust(g *gang) {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
-	if a := ch.reserve; a != nil && !a.fewer && a.covers(g, need) {
+	if a := ch.reserve; a != nil && a.vain.None() && !a.fewer && a.covers(g, need) {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
 			c.sendReserve(g)
 			return
