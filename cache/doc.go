@@ -34,7 +34,7 @@
 // what it did).
 //
 // A class may wish for some nodes more than for others. Its nodes are in tiers, each of which is a class of its own to the index, and the best
-// one with room is searched first. See wishes.go.
+// one with room is searched first. See wishes.go, and images.go for nodes that have a pod's images.
 //
 // A pod that fits nowhere is requested again and again, and must not cost a scan each time. Why counts again only after a
 // proportionate number of changes, PlaceTaking looks only at nodes with holds, and whether a class could ever fit is known from
@@ -55,5 +55,5 @@
 // What nodes would have if some of their pods were gone is asked with FitsWithout and Rooms (rooms.go), for gangs that others make room for.
 //
 // Constraints over sets of nodes (topology spread, affinity between pods) are the caller's, who allows nodes (within.go), but for pods
-// that repel each other from single nodes (groups.go). Not implemented here: preferences about other pods; volumes that are not bound.
+// that repel each other from single nodes (groups.go). What pods prefer of other pods (lean.go) the caller counts, too.
 package cache

@@ -2,7 +2,7 @@
 //
 //	           watches ─▶ ┌────────────────────────────┐ ─▶ Bindings, patches, events
 //	API server            │  one goroutine             │                 API server
-//	             table ─▶ │  (process.loop.run)        │ ─▶ intents
+//	             table ─▶ │  (server.loop.run)         │ ─▶ intents
 //	control store         │                            │              control store
 //	                      │  shard/home  the gangs of  │
 //	          messages ─▶ │              its queues    │ ─▶ messages
@@ -12,7 +12,7 @@
 //
 // home and node are pure cores: Step(now, event), then Outputs(). They never call each other. Even inside one process they exchange
 // the same messages as over the wire, so there is one protocol and not two. Package event holds their inputs and outputs.
-// Package process is the shell: it turns watch events, messages and responses into events, gives each event to both cores, and
+// Package server is the shell: it turns watch events, messages and responses into events, gives each event to both cores, and
 // carries out their outputs.
 //
 // Read event first, then home/state.go and home/gang.go for the life of a gang, then node for what happens to its pods.

@@ -1,6 +1,6 @@
-// Package volume says on which nodes a pod's volumes let it run. It follows the rules of kube-scheduler's filters VolumeBinding,
-// VolumeZone, VolumeRestrictions and NodeVolumeLimits as far as they concern claims that are bound, and names what it cannot judge:
-// a pod is never placed where one of these filters would not let it.
+// Package volume says on which nodes a pod's volumes let it run, and which volume a claim gets that is not bound yet. It follows the rules of
+// kube-scheduler's filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits, and names what it cannot judge: a pod is
+// never placed where one of these filters would not let it.
 //
 // Volumes of in-tree kinds that Kubernetes migrates to CSI, and such disks in a pod, are those of their CSI driver here (see intree.go).
 //
@@ -11,7 +11,7 @@
 // (Choose); which volume it gets is decided when the node is (Step).
 //
 // Refused by name:
-//   - claims that are not bound and wait for a volume whatever pods there are;
+//   - claims that are not bound, of a StorageClass with binding mode Immediate: they wait for a volume whatever pods there are;
 //   - volumes and disks of in-tree kinds that cannot be translated into those of a CSI driver;
 //   - a ReadWriteOncePod claim that another pod uses (Usage). Which of several pods that wait for one gets it is not decided here.
 package volume

@@ -5,6 +5,8 @@
 //   - which gang a pod belongs to (membership.go; package intake reads which PodGroup it names, and which queue pays), and whether
 //     the pod may be placed (pods.go);
 //   - the life of a gang (state.go has the states; reserve.go, hold.go, commit.go and closing.go the steps);
+//   - in which topology domain a gang is placed, or each of its slices (domain.go, slices.go), which shard is asked first for pods that
+//     prefer some nodes (wishes.go, lean.go), and whether the pods of a gang at several shards may be bound together (topology.go);
 //   - when the volumes of a gang are bound, and that its pods wait for them (volumes.go);
 //   - which gangs are to be evicted so that one can start, when the coordinator says from whom may be taken (claim.go, package plan), and
 //     how a gang is evicted for another (yield.go), or which single pods of it (surplus.go);

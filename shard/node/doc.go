@@ -7,9 +7,10 @@
 // transaction that writes intents compares that. The core refuses what was decided under another table or another reservation, what
 // was withdrawn, and what does not fit. It never relies on others to be correct or in time.
 //
-// The life of a row:
+// Which nodes a pod may have is asked of package cache, for terms by host name of groups.go, and for domains of package topology (topology.go);
+// what one namespace may have compared is bounded (judging.go).
 //
-// Between prepared and Bind the volumes of its pod are bound where that is to be done (volumes.go).
+// The life of a row (between prepared and Bind, the volumes of its pod are bound where that is to be done: volumes.go):
 //
 //	 Commit        written           Bind            BindDone OK          seen bound
 //	──────▶ queued ──────▶ prepared ──────▶ sent ──────────────▶ confirmed ──────────▶ done
