@@ -22,6 +22,9 @@ import (
 // Answers may be wrong again and again: they count each pod as if it came alone, and pods of a gang may exclude each other from a domain. So the gang
 // remembers which domains failed, also from one search to the next, and tries those only when no other is left, or when they have more room.
 //
+// Pods of a gang may also require one another in a domain, by affinity (ties). Such a domain is tried first, like one that the gang prefers: a search that
+// goes from shard to shard would fill the domain in which the first pod happens to be, whether it has room for the others or not.
+//
 // Once a pod of the gang is committed or bound, the gang is pinned: further pods go to the domain of those, or wait. This is found from the
 // nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
 // else bound some, is left as it is; its further pods go where most are.

@@ -90,6 +90,9 @@ func (s *shortage) reason(words string) report.Reason {
 	case s.never:
 		return report.FitsNoNode(s.pod, words)
 	}
+	if s.of > 1 && !strings.HasPrefix(words, "0/") { // node shards do not know what the others of the gang would take
+		words = strings.Replace(words, " nodes are available", " nodes are available to such a pod by itself", 1)
+	}
 	return report.Unschedulable(s.missing, s.of, words)
 }
 

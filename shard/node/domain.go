@@ -68,8 +68,9 @@ func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.R
 }
 
 // allowed makes the classes of a question those that the cache counts, and says by class which nodes constraints over many nodes allow, nil for
-// all. It reports whether all of this may be compared now.
-func (c *Core) allowed(namespace string, classes []*api.Class) (allow []func(int32) bool, ok bool) {
+// all. Pods of one class may be those that another one's affinity asks for: if that is to be sure, their labels have to say so. It reports whether all
+// of this may be compared now.
+func (c *Core) allowed(namespace string, classes []*api.Class, sure bool) (allow []func(int32) bool, ok bool) {
 	rules, asked := make([]*topology.Rules, len(classes)), slices.Clone(classes)
 	for i, class := range asked {
 		placed, few := c.placed(c.kinOf(namespace, class), class, true)
@@ -79,7 +80,7 @@ func (c *Core) allowed(namespace string, classes []*api.Class) (allow []func(int
 		classes[i] = placed
 	}
 	allow = make([]func(int32) bool, len(classes))
-	for i, r := range c.topology.Together(rules, asked) {
+	for i, r := range c.topology.Together(rules, asked, sure) {
 		if r != nil {
 			allow[i] = func(number int32) bool {
 				c.cache.Look(r.Cost())
@@ -107,7 +108,7 @@ func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 		pinned = append(pinned, d.GetValues())
 	}
 	reply := &wire.Probed{Serial: m.GetSerial()}
-	allow, ok := c.allowed(m.GetNamespace(), classes)
+	allow, ok := c.allowed(m.GetNamespace(), classes, false)
 	if reply.Later = !ok; ok {
 		before := c.cache.Compared()
 		domains, more := c.cache.Survey(classes, keys, allow, pinned, maxDomains)

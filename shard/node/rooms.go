@@ -52,7 +52,7 @@ func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
 		return
 	}
 	reply := &wire.Rooms{Serial: m.GetSerial()}
-	allow, ok := c.allowed(m.GetNamespace(), classes)
+	allow, ok := c.allowed(m.GetNamespace(), classes, true) // nobody is to be evicted in vain
 	if reply.Later = !ok; ok {
 		c.fillRooms(reply, m, classes, resources, allow)
 	}

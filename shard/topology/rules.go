@@ -338,8 +338,8 @@ func (r *Rules) Later(n int32, holds bool) Obstacle {
 func (r *Rules) AsksForOthers() bool { return r != nil && len(r.affinity) > 0 }
 
 // Together returns the rules of pods of some classes that come together: where pods of another class fulfil the affinity of one wherever they go,
-// it says nothing about nodes yet. A class whose labels are not said may be the one that is asked for.
-func (v *View) Together(rules []*Rules, classes []*api.Class) []*Rules {
+// it says nothing about nodes yet. A class whose labels are not said may be the one that is asked for: not if that is to be sure.
+func (v *View) Together(rules []*Rules, classes []*api.Class, sure bool) []*Rules {
 	out := slices.Clone(rules)
 	for changed := true; changed; {
 		changed = false
@@ -348,7 +348,7 @@ func (v *View) Together(rules []*Rules, classes []*api.Class) []*Rules {
 				continue
 			}
 			for k, o := range out {
-				if k == i || o.AsksForOthers() && !o.first() || classes[k].Labelled && !r.affinity[0].counter.matches(&kin{space: v.in(r.namespace), labels: classes[k].Labels}) {
+				if k == i || o.AsksForOthers() && !o.first() || !classes[k].Labelled && sure || classes[k].Labelled && !r.affinity[0].counter.matches(&kin{space: v.in(r.namespace), labels: classes[k].Labels}) {
 					continue
 				}
 				rest := *r
