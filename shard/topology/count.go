@@ -50,7 +50,7 @@ type counter struct {
 	maker   string          // in View.made, or View.carried
 	weight  int
 	used    time.Time
-	givenUp bool
+	givenUp bool   // it counts no longer
 	opened  uint64 // how often something was counted otherwise, so that a pod may fit that did not before
 }
 
@@ -427,7 +427,7 @@ func (v *View) counterOf(id, by string, spaces []string, matches func(k *kin) bo
 	return s
 }
 
-// weigh finds out whose selectors match so many kins that the changes of its pods are to be paid for.
+// weigh finds out which namespaces pay for a change of the kin's pods: those of which many selectors match it.
 func (k *kin) weigh() {
 	k.dear = nil
 	if len(k.in) <= freeCounts {
@@ -444,8 +444,8 @@ func (k *kin) weigh() {
 	}
 }
 
-// charge has a namespace pay for a change that so many of its selectors have to count. If that is too much, all but its oldest are given up
-// soon: its pods wait until they can be counted again. What is bound stays counted where others ask for it.
+// charge has a namespace pay for a change that so many of its selectors have to count. If it has paid too much, all but its oldest are given up
+// when no trial is under way. Its pods that ask for the others wait until these can be counted again.
 func (v *View) charge(maker string, n int64) {
 	v.busy.Spend(v.now, maker, n*countCost)
 	if v.isBusy(maker) {

@@ -169,7 +169,7 @@ type kin struct {
 	on       map[int32]counts
 }
 
-// price is what a change of a pod costs a namespace: selectors.
+// price is what a change of a pod costs a namespace: so many selectors beyond freeCounts.
 type price struct {
 	maker string
 	n     int64
