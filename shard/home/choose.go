@@ -44,6 +44,10 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 	if next, found := c.nextByGrade(r, kinds); found {
 		return next, true
 	}
+	if g.overtaken(r, kinds) {
+		r.pauses = true
+		return next, false
+	}
 	preferred := map[api.Incarnation][]*pod{}
 	for _, p := range missing {
 		if p.prefer != "" {

@@ -46,6 +46,8 @@ type search struct {
 	most   int       // holds that it had at once,
 	gained time.Time // and when it had so many for the first time
 
+	overtaken int // rounds in which others took the nodes that a pod would rather have
+
 	refusals int // Commits that were refused for some of their pods, since the gang last started or got a node
 
 	tried      time.Time // when more than summaries show was requested last,
@@ -54,7 +56,7 @@ type search struct {
 }
 
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0
+	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals, s.overtaken = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0, 0
 	s.vain, s.unfit = report.Reason{}, nil
 }
 

@@ -16,10 +16,26 @@ import (
 
 // Pods of a Deployment come at once, and each hears the same of all shards. If all of them then went to the best shard, its nodes would be crowded
 // while others had few. So a shard is asked again only for nodes that are no worse than those of the others, and refuses the pods for which it has
-// no such node any more.
+// no such node any more. A pod that is refused a few times pauses while others are placed.
 
-// leanedTimes is how often a round asks a shard for such nodes.
-const leanedTimes = 3
+const (
+	leanedTimes  = 3 // a round asks a shard so often for such nodes,
+	leanedRounds = 8 // and so many rounds end so before a pod takes what there is
+	leanedPause  = 30 * time.Millisecond
+)
+
+// overtaken reports whether others took the nodes that were best for a single pod, each time that it asked.
+func (g *gang) overtaken(r *round, kinds []kind) bool {
+	if g.search.overtaken >= leanedRounds || g.alone() == nil || len(kinds[0].class.Leanings) == 0 {
+		return false
+	}
+	for _, n := range r.graded {
+		if n >= leanedTimes {
+			return true
+		}
+	}
+	return false
+}
 
 // leanedPods is for how many pods it is remembered, and leanedFor how long.
 const (

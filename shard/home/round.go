@@ -35,6 +35,7 @@ type round struct {
 	never   classCount   // of shards where not even an empty node would take a pod of the class
 	silent  bool         // one did not answer
 	area    *area        // that it is confined to, nil for none
+	pauses  bool         // it ends because others were faster
 	gained  bool         // a pod got a hold: the place of others of the gang may depend on it
 }
 
@@ -183,6 +184,14 @@ func (g *gang) touch(shard api.Incarnation) {
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.area != nil {
 		c.endInArea(g, r, missing)
+		return
+	}
+	if r.pauses {
+		g.search.overtaken++
+		g.search.round = nil
+		c.pauseUntil(g, c.now.Add(leanedPause))
+		c.freeSlot(g)
+		c.mark(g)
 		return
 	}
 	members := 0

@@ -107,6 +107,7 @@ func TestTogether(t *testing.T) {
 			nodes[p.Spec.NodeName]++
 		}
 	}
+	t.Logf("pods by node: %v", nodes)
 	for node, n := range nodes {
 		if n > 10 {
 			t.Errorf("%d of 63 pods that would rather be apart are on %s of 9 nodes: %v", n, node, nodes)
