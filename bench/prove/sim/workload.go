@@ -476,6 +476,15 @@ func (l *workload) help(round int) {
 			}
 			continue
 		}
+		claims := map[string]bool{}
+		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { // one was labelled into the group: they could never run together
+			claim := claimOf(p)
+			again := claims[claim] && claim != "" && p.Spec.NodeName == ""
+			if claims[claim] = true; again {
+				a.delete(p)
+			}
+			return again
+		})
 		waiting, mine, last := 0, 0, time.Time{}
 		for _, p := range pods {
 			at := w.check.landed[string(p.UID)]
