@@ -152,9 +152,9 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		claims := open[class]
 		slices.SortStableFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.Request, b.Request) })
 		choice := c.Choose(claims)
+		first := &late[slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })]
 		if choice.Why != "" {
-			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
-			return api.Reach{}, late[i].field + choice.Why
+			return api.Reach{}, first.field + choice.Why
 		}
 		parts := choice.Where
 		if len(parts) > 1 {
@@ -166,8 +166,7 @@ func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
 		where := parts[seedOf(p, group, c.Turn())%uint64(len(parts))]
 		add(where, encode(where), api.ToSome)
 		if where != nil && reach.Note == "" {
-			i := slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })
-			reach.Note = fmt.Sprintf("claim %s: a volume for it can be had only on nodes with %s", late[i].name, api.Shorten(api.NodesIn(where), maxNote))
+			reach.Note = fmt.Sprintf("claim %s: a volume for it can be had only on nodes with %s", first.name, api.Shorten(api.NodesIn(where), maxNote))
 		}
 		for i := range late {
 			if l := &late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {

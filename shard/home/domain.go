@@ -108,8 +108,14 @@ type tried struct {
 type failure struct {
 	search int                  // search.count then
 	said   int64                // room that it was said to have
-	got    int                  // pods for which it had some,
-	held   map[*api.Class]int64 // by class
+	held   map[*api.Class]int64 // pods for which it had some, by class
+}
+
+func (f failure) took() (pods int) {
+	for _, n := range f.held {
+		pods += int(n)
+	}
+	return pods
 }
 
 // skips reports whether a domain has failed, and has no more room now than was said then.
@@ -126,11 +132,7 @@ func (t *tried) fail(r *room, search int, held map[*api.Class]int64) {
 	if t.failed == nil {
 		t.failed = map[string]failure{}
 	}
-	got := int64(0)
-	for _, n := range held {
-		got += n
-	}
-	t.failed[r.id()] = failure{search, r.said, int(got), held}
+	t.failed[r.id()] = failure{search, r.said, held}
 }
 
 // retry has domains tried again that failed in earlier searches, and reports whether there are any.
@@ -348,10 +350,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if sv == nil {
 			return false
 		}
-		if key := g.group.Slice.Key; key != "" && !w.part && slices.ContainsFunc(sv.classes, func(class *api.Class) bool { return c.topology.Separates(class, key) }) {
-			w.apart = make([]bool, len(sv.classes))
-			for i, class := range sv.classes {
-				w.apart[i] = c.topology.Separates(class, key)
+		if key := g.group.Slice.Key; key != "" && !w.part {
+			for _, class := range sv.classes {
+				w.apart = append(w.apart, c.topology.Separates(class, key))
 			}
 		}
 		if sv.later && level.required {
@@ -430,7 +431,7 @@ func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int)
 	pods, ruled := 0, false
 	for _, k := range w.kinds {
 		pods += len(k.pods)
-		ruled = ruled || len(k.class.Joins)+len(k.class.Repels) > 0
+		ruled = ruled || isConstrained(k.class)
 	}
 	return report.NoDomain(x.keys[0], pin, pods, most, ruled)
 }
@@ -467,12 +468,12 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 		}
 		return a, most
 	case w.parts != nil:
-		if len(w.apart) > 0 {
+		if slices.Contains(w.apart, true) {
 			if a, most = x.slice(w, pin, but); a != nil {
 				return a, most
 			}
-			w.apart = nil
 		}
+		w.apart = nil
 		return x.slice(w, pin, but)
 	}
 	return x.choose(x.need(w.kinds), pin, w.part, but)
@@ -716,7 +717,7 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 			continue
 		}
 		if but.skips(id, r) {
-			most = max(most, but.failed[id].got)
+			most = max(most, but.failed[id].took())
 			continue
 		}
 		o := rated{room: r, fits: 2}

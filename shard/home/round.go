@@ -281,7 +281,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			back += refused
 		}
 	}
-	column := func(*api.Class) int { return -1 }
+	var column func(*api.Class) int
 	if r.area != nil {
 		column = r.area.columns()
 	}

@@ -474,7 +474,7 @@ func (c *Core) whySlices(g *gang, keys []string, parts []part, put int, pin []st
 	}
 	for _, p := range parts {
 		s.Pods += len(p.pods)
-		s.Constrained = s.Constrained || len(p.pods[0].asked.Joins)+len(p.pods[0].asked.Repels) > 0
+		s.Constrained = s.Constrained || isConstrained(p.pods[0].asked)
 		if p.in != "" {
 			if s.Lacking++; s.Lacking == 1 {
 				s.In = valueOf(p.in)

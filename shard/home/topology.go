@@ -107,8 +107,11 @@ func (c *Core) ruled(p *pod) bool {
 
 // ruledClass reports the same about pods of a class. A shard that refuses one may take another as soon as something is counted otherwise.
 func (c *Core) ruledClass(namespace string, class *api.Class) bool {
-	return len(class.Joins)+len(class.Repels) > 0 || c.topology.Concerned(namespace)
+	return isConstrained(class) || c.topology.Concerned(namespace)
 }
+
+// isConstrained reports whether pods of a class require something of others themselves.
+func isConstrained(class *api.Class) bool { return len(class.Joins)+len(class.Repels) > 0 }
 
 // ruledSleepers are the gangs that sleep although such constraints may be what they wait for, by namespace, in the order in which they
 // went to sleep.

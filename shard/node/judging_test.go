@@ -126,8 +126,6 @@ func TestManyConstraintsOfOneNamespace(t *testing.T) {
 	}
 }
 
-// TestRoomOfClassesIsShared: the summary goes on to tell how much room there is for a namespace's class while another one asks
-// for many classes.
 // TestPreferencesLeaveRoom: what pods prefer, images here, is graded until it costs too much; what pods of the namespace require is looked at
 // all the same.
 func TestPreferencesLeaveRoom(t *testing.T) {
@@ -158,6 +156,8 @@ func TestPreferencesLeaveRoom(t *testing.T) {
 	}
 }
 
+// TestRoomOfClassesIsShared: the summary goes on to tell how much room there is for a namespace's class while another one asks
+// for many classes.
 func TestRoomOfClassesIsShared(t *testing.T) {
 	a := newAsker(10)
 	a.ask("honest", 0, 1, lightClass(0))

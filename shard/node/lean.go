@@ -20,7 +20,6 @@ type leaned struct {
 
 // lean reads the leanings of classes, and reports whether there are some.
 func (p *planned) lean(classes []*api.Class, ok []bool) (some bool) {
-	p.asked = classes
 	for i, class := range classes {
 		if len(class.Leanings) == 0 || !ok[i] {
 			continue

@@ -63,8 +63,8 @@ func TestApart(t *testing.T) {
 	for _, name := range []string{"alone", "zones", "labelled", "holders", "rollout"} {
 		w.namespace(name)
 	}
-	w.pod("zones", "north", foreign("node-0"), repels("example.com/zone", "app", "plain"))
-	w.pod("zones", "east", foreign("node-1"), repels("example.com/zone", "app", "plain"))
+	w.pod("zones", "north", foreign("node-0"), repels(zone, "app", "plain"))
+	w.pod("zones", "east", foreign("node-1"), repels(zone, "app", "plain"))
 
 	t.Run("together", func(t *testing.T) {
 		t.Run("gangs and single pods", w.gangs)
@@ -151,7 +151,7 @@ func (w *world) zone(t *testing.T) {
 			t.Errorf("%s went to %s", p.Name, p.Spec.NodeName)
 		}
 	}
-	in := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"example.com/zone": "zone-0"} }
+	in := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{zone: "zone-0"} }
 	w.pod("zones", "inside", label("app", "plain"), in)
 	w.pod("zones", "other", label("app", "other"), in)
 	w.says("zones", "inside", avoided)
@@ -309,10 +309,13 @@ func (w *world) check(err error) {
 func (w *world) node(i int) {
 	w.t.Helper()
 	n := kubelet.Node(fmt.Sprint("node-", i), "16", "64Gi", 110)
-	n.Labels["example.com/zone"] = zoneOf(i)
+	n.Labels[zone] = zoneOf(i)
 	_, err := w.kube.Core.CoreV1().Nodes().Create(w.t.Context(), n, metav1.CreateOptions{})
 	w.check(err)
 }
+
+// zone is the label of nodes by which the tests divide them.
+const zone = "example.com/zone"
 
 func zoneOf(i int) string { return fmt.Sprint("zone-", i%3) }
 
@@ -347,6 +350,18 @@ func repels(topology, key, value string) edit {
 	}
 }
 
+// requires gives a pod a required term of affinity to the pods with a label.
+func requires(topology, key, value string) edit {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: topology, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}}}}
+	}
+}
+
+func cpu(amount string) edit {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(amount) }
+}
+
 // pinned selects a node by its host name.
 func pinned(node string) edit {
 	return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
@@ -369,12 +384,20 @@ func (w *world) pod(namespace, name string, edits ...edit) {
 	}
 }
 
+func (w *world) podGroup(namespace, name string, size int32, topology ...v1alpha1.TopologyConstraint) {
+	w.t.Helper()
+	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	g.Spec.SchedulingPolicy.Gang.MinCount = size
+	if len(topology) > 0 {
+		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+	}
+	w.check(w.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(g).Do(w.t.Context()).Error())
+}
+
 // gang makes a PodGroup in the namespace alone whose pods repel those of all such gangs.
 func (w *world) gang(name string, size int) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "alone", Name: name}}
-	g.Spec.SchedulingPolicy.Gang.MinCount = int32(size)
-	w.check(w.kube.Basalt.Post().Namespace("alone").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
+	w.podGroup("alone", name, int32(size))
 	for i := range size {
 		w.pod("alone", fmt.Sprint(name, "-", i), label("app", "gang"), label(api.LabelPodGroup, name), repels(corev1.LabelHostname, "app", "gang"))
 	}

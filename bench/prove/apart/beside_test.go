@@ -37,7 +37,7 @@ func TestBeside(t *testing.T) {
 	}
 	web := func(p *corev1.Pod) {
 		p.Labels["app"] = "web"
-		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "example.com/zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule,
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: zone, MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, NodeAffinityPolicy: new(corev1.NodeInclusionPolicyIgnore)}}
 	}
 
@@ -48,7 +48,7 @@ func TestBeside(t *testing.T) {
 		}
 		for j := range 3 {
 			group := fmt.Sprint("three-", i)
-			w.pod("beside", fmt.Sprintf("%s-%d", group, j), label("app", group), by(schedulers[(i+j)%2]), repels("example.com/zone", "app", group))
+			w.pod("beside", fmt.Sprintf("%s-%d", group, j), label("app", group), by(schedulers[(i+j)%2]), repels(zone, "app", group))
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -57,7 +57,7 @@ func TestBeside(t *testing.T) {
 	// kube-scheduler's alone, long before ours.
 	for i := range 20 {
 		group := fmt.Sprint("later-", i)
-		w.pod("beside", group+"-first", label("app", group), by(local.SchedulerName), repels("example.com/zone", "app", group))
+		w.pod("beside", group+"-first", label("app", group), by(local.SchedulerName), repels(zone, "app", group))
 		w.pod("beside", group+"-second", label("app", group), by(local.SchedulerName))
 	}
 	for i := range 9 {

@@ -9,11 +9,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -49,13 +47,11 @@ func TestImages(t *testing.T) {
 	}
 
 	// A gang of 60 cores on three nodes of 16: the nodes with its image are filled, and nobody waits for them.
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "images", Name: "gang"}}
-	g.Spec.SchedulingPolicy.Gang.MinCount = 60
-	w.check(w.kube.Basalt.Post().Namespace("images").Resource("podgroups").Body(g).Do(t.Context()).Error())
+	w.podGroup("images", "gang", 60)
 	for i := range 60 {
 		w.pod("images", fmt.Sprint("gang-", i), label(api.LabelPodGroup, "gang"), func(p *corev1.Pod) {
 			p.Spec.Containers[0].Image = "example.com/model:1"
-			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
+			cpu("1")(p)
 		})
 	}
 	localtest.Wait(t, patience, "the gang", func(context.Context) error {

@@ -18,7 +18,7 @@ func (w *world) anyway(t *testing.T) {
 	w.namespace("anyway")
 	selects := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	spread := func(p *corev1.Pod) {
-		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "example.com/zone", WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selects}}
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: zone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selects}}
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 			Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: selects}}}}}
 	}

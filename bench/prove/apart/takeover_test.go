@@ -29,9 +29,9 @@ func TestTakeover(t *testing.T) {
 	}
 	constrained := map[string]edit{
 		"plain":         func(*corev1.Pod) {},
-		"spread":        spread("example.com/zone", 5),
-		"affinity":      joins("example.com/zone"),
-		"anti-affinity": func(p *corev1.Pod) { repels("example.com/zone", "alone", p.Name)(p) },
+		"spread":        spread(zone, 5),
+		"affinity":      joins(zone),
+		"anti-affinity": func(p *corev1.Pod) { repels(zone, "alone", p.Name)(p) },
 	}
 	kinds := []string{"plain", "spread", "affinity", "anti-affinity"}
 	created, n := map[string]time.Time{}, 0
@@ -126,8 +126,5 @@ func spread(topology string, skew int32) edit {
 
 // joins ties a pod to those of its kind.
 func joins(topology string) edit {
-	return func(p *corev1.Pod) {
-		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-			{TopologyKey: topology, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": p.Labels["kind"]}}}}}}
-	}
+	return func(p *corev1.Pod) { requires(topology, "kind", p.Labels["kind"])(p) }
 }
