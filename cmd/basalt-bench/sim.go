@@ -24,6 +24,7 @@ type simulation struct {
 	first, one   uint64
 	seeds, steps int
 	verbose      bool
+	hash         bool
 	script, keep string
 	bugs         bool
 	bug          string
@@ -56,6 +57,8 @@ func simCommand() *cobra.Command {
 	f.IntVar(&o.seeds, "seeds", 1000, "number of seeds; with --bugs, the maximum for each bug")
 	f.IntVar(&o.steps, "steps", 20000, "events of each seed before its faults end")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with --seed or --script: print every line")
+	f.BoolVar(&o.hash, "hash", false, "print a line for each seed: seed, steps, hash of the log, hash of all outputs; "+
+		"equal lines of two versions mean that nothing changed, also in statuses and events")
 	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
 	f.StringVar(&o.keep, "keep", "", "directory to write shrunk scripts to; if empty, the first one is printed")
 	f.BoolVar(&o.bugs, "bugs", false, "enable seeded bugs, one after another, and find each of them")
@@ -65,7 +68,7 @@ func simCommand() *cobra.Command {
 }
 
 func (o *simulation) single(ctx context.Context) error {
-	cfg := sim.Config{Seed: o.one, Steps: o.steps}
+	cfg := sim.Config{Seed: o.one, Steps: o.steps, Outputs: o.hash}
 	if o.verbose {
 		cfg.Out = os.Stdout
 	}
@@ -88,7 +91,11 @@ func (o *simulation) single(ctx context.Context) error {
 		fault.Set(fault.Fault(bug))
 	}
 	r := sim.Run(cfg)
-	fmt.Println(r)
+	if o.hash {
+		fmt.Println(hashes(r))
+	} else {
+		fmt.Println(r)
+	}
 	if r.Violation == "" {
 		return nil
 	}
@@ -133,6 +140,8 @@ func (o *simulation) many(ctx context.Context) error {
 	var simulated time.Duration
 	var worst *sim.Result
 	counts := map[string]int{}
+	waiting := map[uint64]sim.Result{} // with --hash: done, but not the next to be printed
+	print := o.first
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for {
@@ -143,8 +152,14 @@ func (o *simulation) many(ctx context.Context) error {
 				if seed >= o.first+uint64(o.seeds) || ctx.Err() != nil {
 					return
 				}
-				r := sim.Run(sim.Config{Seed: seed, Steps: o.steps, Tail: 40})
+				r := sim.Run(sim.Config{Seed: seed, Steps: o.steps, Tail: 40, Outputs: o.hash})
 				mu.Lock()
+				if o.hash {
+					for waiting[seed] = r; waiting[print].Script != nil; print++ {
+						fmt.Println(hashes(waiting[print]))
+						delete(waiting, print)
+					}
+				}
 				done++
 				total += r.Steps
 				simulated += r.Simulated
@@ -152,8 +167,9 @@ func (o *simulation) many(ctx context.Context) error {
 					counts[k] += n
 				}
 				if r.Violation != "" {
-					failed++
-					fmt.Print(r)
+					if failed++; !o.hash {
+						fmt.Print(r)
+					}
 					if worst == nil || r.Seed < worst.Seed {
 						worst = &r
 					}
@@ -164,12 +180,23 @@ func (o *simulation) many(ctx context.Context) error {
 	}
 	wg.Wait()
 	real := time.Since(began)
+	if o.hash {
+		if failed > 0 {
+			return fmt.Errorf("%d of %d seeds fail", failed, done)
+		}
+		return nil
+	}
 	fmt.Printf("%d seeds, %d steps, %s simulated in %s: %.0f steps and %.0f simulated seconds a second\n%s\n", done, total,
 		simulated.Round(time.Second), real.Round(time.Millisecond), float64(total)/real.Seconds(), simulated.Seconds()/real.Seconds(), sim.Result{Counts: counts})
 	if failed > 0 {
 		return errors.Join(o.show(ctx, *worst, ""), fmt.Errorf("%d of %d seeds fail; run one again with --seed", failed, done))
 	}
 	return nil
+}
+
+// hashes is the line of a run by which two versions of the code are compared.
+func hashes(r sim.Result) string {
+	return fmt.Sprintf("%d %d %016x %016x", r.Seed, r.Steps, r.Hash, r.Outputs)
 }
 
 // hunt looks for every seeded bug.

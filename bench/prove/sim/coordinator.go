@@ -267,6 +267,7 @@ func (t *term) step(ev core.Event) {
 
 func (t *term) outputs() {
 	for _, o := range t.core.Outputs() {
+		t.c.w.output(t.c.inc, o)
 		if t.c.burn() {
 			return
 		}

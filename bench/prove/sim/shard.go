@@ -241,6 +241,7 @@ func (x *shard) step(ev event.Event) {
 		x.topology.Step(x.w.now, ev)
 		x.home.Step(x.w.now, ev)
 		for _, o := range x.home.Outputs() {
+			x.w.output(x.inc, o)
 			if x.burn() {
 				return
 			}
@@ -248,6 +249,7 @@ func (x *shard) step(ev event.Event) {
 		}
 		x.node.Step(x.w.now, ev)
 		for _, o := range x.node.Outputs() {
+			x.w.output(x.inc, o)
 			if x.burn() {
 				return
 			}

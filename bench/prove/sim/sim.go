@@ -12,7 +12,8 @@
 // draws the workload and the faults, contend.go those of worlds in which gangs evict each other, claims.go judges when these start, and act.go
 // carries all of it out. groups.go does so for groups of other kinds than PodGroup;
 // between these everything is a line of a script (script.go), and a script that fails is shrunk to the lines that it needs
-// (shrink.go). bugs.go lists the seeded bugs that have to be found.
+// (shrink.go). bugs.go lists the seeded bugs that have to be found. outputs.go hashes what the cores put out, also what
+// no log line shows.
 //
 // Invariants: the same seed gives the same log, byte by byte, and so does the script of its run, without the random source;
 // there is no clock, no goroutine and no other randomness; maps are walked in sorted order where order can reach an output.
@@ -46,6 +47,8 @@ type Config struct {
 	Brief  bool      // ends when the faults do, without judging what is left
 	Out    io.Writer // every line of the log; nil for none
 	Tail   int       // lines of the log kept for a failure; 120 if 0
+
+	Outputs bool // computes Result.Outputs
 }
 
 // Result of a run.
@@ -54,6 +57,7 @@ type Result struct {
 	Steps     int           // events, those after the end of the faults included
 	Simulated time.Duration // virtual time
 	Hash      uint64        // of the log
+	Outputs   uint64        // of every output of every core, with its time, in order; zero unless Config asks for it
 	Counts    map[string]int
 	Violation string // empty when there is none
 	Late      bool   // it was found after the faults had ended
@@ -111,11 +115,12 @@ type world struct {
 	audit     *audit.Auditor
 	found     int // violations of the auditor's that were looked at
 
-	hash   *xxhash.Digest
-	tail   []string
-	at     int
-	counts map[string]int
-	buf    []byte
+	hash    *xxhash.Digest
+	outputs *xxhash.Digest // nil unless it is asked for
+	tail    []string
+	at      int
+	counts  map[string]int
+	buf     []byte
 }
 
 // Run makes one run.
@@ -130,6 +135,9 @@ func Run(cfg Config) (result Result) {
 	start := w.start
 	defer func() {
 		result = Result{Seed: cfg.Seed, Steps: w.step, Simulated: w.now.Sub(start), Hash: w.hash.Sum64(), Counts: w.counts, Script: w.record}
+		if w.outputs != nil {
+			result.Outputs = w.outputs.Sum64()
+		}
 		switch failed := recover().(type) {
 		case nil:
 			return
@@ -172,6 +180,9 @@ func newWorld(cfg Config) *world {
 	if cfg.Script != nil {
 		w.record.Jitter = cfg.Script.Jitter
 		w.script = newPlayer(cfg.Script)
+	}
+	if cfg.Outputs {
+		w.outputs = xxhash.New()
 	}
 	w.die = w.newDie("cluster")
 	w.store, w.api, w.net, w.gossip, w.check = newStore(w), newAPIServer(w), newNetwork(w), newGossip(w), newCheck(w)

@@ -1,0 +1,30 @@
+package seeds
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDaysShareNoSeed(t *testing.T) {
+	const n = 60
+	seen := map[uint64]string{}
+	for day := epoch.Add(-time.Hour); day.Before(epoch.AddDate(2, 0, 0)); day = day.AddDate(0, 0, 1) {
+		first := firstOf(day, n)
+		for seed := first; seed < first+n; seed++ {
+			if other := seen[seed]; other != "" && !day.Before(epoch.AddDate(0, 0, 1)) {
+				t.Fatalf("%s and %s have the seed %d", other, day, seed)
+			}
+			seen[seed] = day.String()
+		}
+	}
+	if seen[1000] != "" || seen[1001] == "" {
+		t.Error("the fixed seeds end elsewhere")
+	}
+}
+
+func TestByDate(t *testing.T) {
+	t.Setenv(Of, "2026-01-03")
+	if first := ByDate(t, 10); first != 1021 {
+		t.Errorf("the third day begins with seed %d", first)
+	}
+}
