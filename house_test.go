@@ -57,7 +57,8 @@ type source struct {
 }
 
 func TestTopLevelIsFixed(t *testing.T) {
-	allowed := []string{"api", "bench", "cache", "cmd", "coordinator", "deploy", "shard", "go.mod", "go.sum", "Makefile", "README.md", "LICENSE", "house_test.go", "bin"}
+	allowed := []string{"api", "bench", "cache", "cmd", "coordinator", "deploy", "shard", "bin",
+		"go.mod", "go.sum", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "ceilings_test.go", "house_test.go"}
 	entries, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -483,7 +484,7 @@ func sources(t *testing.T) []source {
 		if d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata") {
 			return fs.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(file, ".go") || file == "house_test.go" {
+		if d.IsDir() || !strings.HasSuffix(file, ".go") || path.Dir(filepath.ToSlash(file)) == "." {
 			return nil
 		}
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

@@ -19,7 +19,12 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(clusterCommand(), soakCommand(), demoCommand(), engineCommand(), fairCommand(), simCommand(), exploreCommand(), orderCommand(), claimsCommand(), chaosCommand(), hostileCommand(), failoverCommand(), kubeCommand(), restartCommand(), upCommand(), downCommand(), holdCommand(), buildCommand(), mutantsCommand())
+	root.AddCommand(
+		clusterCommand(), soakCommand(), demoCommand(), engineCommand(), fairCommand(), kubeCommand(),
+		failoverCommand(), restartCommand(),
+		simCommand(), exploreCommand(), orderCommand(), claimsCommand(), chaosCommand(), hostileCommand(), mutantsCommand(),
+		gaugeCommand(), buildCommand(), upCommand(), downCommand(), holdCommand(),
+	)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // who asks twice does not want to wait
 	err := root.ExecuteContext(ctx)
