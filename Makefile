@@ -2,16 +2,21 @@
 GO ?= go
 PKG ?= ./...
 
+# Builds programs into bin/, those that are not up to date; all that tests need if none is named.
+PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
+
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: bin/basalt bin/basalt-bench ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator, evict gangs for others, audit the result; under 4 minutes
+demo: ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator, evict gangs for others, audit the result; under 4 minutes
+	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver
 	bin/basalt-bench demo
 
-up: bin/basalt bin/basalt-bench ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig
+up: ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig
+	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver kube-controller-manager
 	bin/basalt-bench up
 
 down: bin/basalt-bench ## stop what `make up` started
@@ -109,8 +114,8 @@ lint: ## check formatting, and vet
 	$(GO) vet ./...
 	$(GO) vet -C deploy/image .
 
-build: bin/basalt bin/basalt-bench ## build all programs into bin/; takes some minutes the first time
-	@bin/basalt-bench build
+build: ## build all programs into bin/; takes some minutes the first time
+	@$(PROGRAMS)
 
 PLATFORMS ?= linux/amd64,linux/arm64
 image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, without Docker, into bin/image; see deploy/docs/install.md
@@ -126,8 +131,11 @@ clean: ## stop what is running and remove what was built
 	@if [ -x bin/basalt-bench ]; then bin/basalt-bench down; fi
 	rm -rf bin .local
 
-bin/basalt bin/basalt-bench: # the go tool knows what changed; no VCS stamp of its own, for a folder that git does not trust
-	@$(GO) build -buildvcs=false -ldflags "-X basalt.dev/basalt/api/build.described=$$(api/build/describe.sh 2>/dev/null)" -o $@ ./cmd/$(@F)
+bin/basalt bin/basalt-bench:
+	@$(PROGRAMS) $(@F)
+
+ceilings: bin/basalt-bench ## lower the ceilings of the code's shape to today's figures; for the figures, bin/basalt-bench gauge
+	bin/basalt-bench gauge --lower
 
 .PHONY: compiler
 compiler:

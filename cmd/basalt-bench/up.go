@@ -69,20 +69,3 @@ func downCommand() *cobra.Command {
 		},
 	}
 }
-
-func buildCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "build [program...]",
-		Short: "Build the programs of the local control plane, Helm and kustomize into bin/",
-		RunE: func(cmd *cobra.Command, programs []string) error {
-			root, err := local.Root()
-			if err != nil {
-				return err
-			}
-			if len(programs) == 0 {
-				programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm", "kustomize"}
-			}
-			return local.Programs(cmd.Context(), root, cmd.OutOrStdout(), programs...)
-		},
-	}
-}

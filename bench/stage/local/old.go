@@ -26,19 +26,16 @@ func Old(ctx context.Context, root, commit string) (program string, err error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	archive := filepath.Join(dir, "sources.tar")
+	archive, next := filepath.Join(dir, "sources.tar"), program+".new"
+	defer os.Remove(next)
 	for _, args := range [][]string{
 		{"git", "-C", root, "archive", "--output=" + archive, strings.TrimSpace(string(id))},
 		{"tar", "-C", dir, "-xf", archive},
+		{"go", "-C", dir, "build", "-buildvcs=false", "-tags", "faults", "-o", next, "./cmd/basalt"},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s: %w: %s", args[0], err, out)
 		}
-	}
-	next := program + ".new"
-	defer os.Remove(next)
-	if err := goTool(ctx, dir, "build", "-buildvcs=false", "-tags", "faults", "-o", next, "./cmd/basalt"); err != nil {
-		return "", err
 	}
 	return program, os.Rename(next, program)
 }
