@@ -46,7 +46,6 @@ func Connect(kubeconfig, userAgent string) (*Clients, error) {
 
 // ConnectConfig makes clients from a configuration.
 func ConnectConfig(config *rest.Config, userAgent string) (*Clients, error) {
-	listen()
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.DisableCompression = true // of lists; it took a sixth of the API server's time for them, and the network is near

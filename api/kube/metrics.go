@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,10 +25,11 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{requests, durations, watchProgress, watchLists, watchFailures, Unread}
 }
 
-// listen has client-go report requests, once.
-var listen = sync.OnceFunc(func() {
+// init registers with client-go, which reports requests to whoever registers first, and reads its listener without a
+// lock: it has to be there before any client.
+func init() {
 	metrics.Register(metrics.RegisterOpts{RequestLatency: latency{}, RequestResult: result{}})
-})
+}
 
 type (
 	latency struct{}

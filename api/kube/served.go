@@ -11,11 +11,13 @@ import (
 	"basalt.dev/basalt/api/wait"
 )
 
-// How often the API server is asked whether it serves a kind that is not Basalt's: its CustomResourceDefinition may be installed or
-// removed at any time, and the API server restarted with other features. Until it has answered once, it is asked more often.
+// How often the API server is asked whether it serves a kind that is not Basalt's: its CustomResourceDefinition may be
+// installed or removed at any time, and the API server restarted with other features. Somebody who has just installed
+// one waits for it, so a kind that is absent is asked for more often; and until there was an answer, more often still.
 const (
-	askServed      = 30 * time.Second
-	askServedFirst = time.Second
+	askServed = 30 * time.Second
+	askAbsent = 5 * time.Second
+	askAgain  = time.Second
 )
 
 // WhileServed calls run each time that the API server begins to serve a resource, with a context that ends when it stops, and waits for
@@ -29,7 +31,7 @@ func (c *Clients) WhileServed(ctx context.Context, log *slog.Logger, version sch
 		switch {
 		case err != nil:
 			log.Warn("cannot find out whether a kind is served", "version", version, "resource", resource, "error", err)
-			again = askServedFirst
+			again = askAgain
 		case served && !serving:
 			during, cancel := context.WithCancel(ctx)
 			var wg sync.WaitGroup
@@ -42,6 +44,7 @@ func (c *Clients) WhileServed(ctx context.Context, log *slog.Logger, version sch
 			stop()
 			stop = func() {}
 			absent()
+			again = askAbsent
 		}
 		if err == nil {
 			serving = served
