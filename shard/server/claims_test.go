@@ -83,9 +83,11 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 		}
 	}
 	const pods = 10_000
+	began := time.Now()
 	for i := range pods {
 		c.seen(waiting(i, fmt.Sprint("claim", i)))
 	}
+	all := time.Since(began)
 	claim := func(name, volume string, edit int) *corev1.PersistentVolumeClaim {
 		p := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"edit": fmt.Sprint(edit)}}}
 		if volume != "" {
@@ -107,15 +109,17 @@ func TestClaimsOfOthersCostNothing(t *testing.T) {
 		}
 	}
 	claims, volumes := c.claims(), c.volumes()
-	began := time.Now()
+	began = time.Now()
 	count("edits of claims that nobody asks for", func() {
 		for i := range 20_000 {
+			edited := metav1.ObjectMeta{Name: "v", Annotations: map[string]string{"edit": fmt.Sprint(i)}}
 			claims.Seen(claim("other", "v", i))
-			volumes.Seen(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", Annotations: map[string]string{"edit": fmt.Sprint(i)}}})
+			volumes.Seen(&corev1.PersistentVolume{ObjectMeta: edited})
 		}
 	})
-	if took := time.Since(began); took > 5*time.Second { // each by itself took 12 ms
-		t.Errorf("40,000 events took %v", took)
+	// Each by itself took 12 ms. A machine that is busy was so for the pods as well.
+	if took := time.Since(began); took > 100*all {
+		t.Errorf("40,000 events took %v, and %d pods %v", took, pods, all)
 	}
 	count("a claim that a pod waits for", func() { claims.Seen(claim("claim7", "", 0)) }, "u7")
 	count("an edit of it", func() { claims.Seen(claim("claim7", "", 1)) })
