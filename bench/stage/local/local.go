@@ -69,6 +69,9 @@ type Cluster struct {
 	apiServer    *Process
 	manager      *Process
 
+	first   map[string][]byte // what the API server's store held when Start returned
+	touched bool              // somebody has stopped a server, or could have
+
 	mu         sync.Mutex
 	basalts    []*Basalt
 	schedulers []*Process        // kube-scheduler
@@ -129,6 +132,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
+	if err := c.remember(ctx); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -151,28 +157,8 @@ func (c *Cluster) place() (stores []network.Place, err error) {
 // Stop ends everything, Basalt's processes first, and waits for it. It reports processes that had died before their time.
 // A second Stop does nothing.
 func (c *Cluster) Stop() error {
-	var errs []error
-	c.mu.Lock()
-	basalts, schedulers := c.basalts, c.schedulers
-	c.basalts, c.schedulers = nil, nil
-	c.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, b := range basalts {
-		wg.Go(func() { _ = b.Stop() }) // how Basalt ended is for its own tests to judge
-	}
-	wg.Wait()
-	stop := func(p *Process) {
-		if p == nil {
-			return
-		}
-		if p.Exited() && !p.Stopped() {
-			errs = append(errs, p.deathError("died"))
-		}
-		_ = p.Stop()
-	}
-	for _, p := range schedulers {
-		stop(p)
-	}
+	errs := []error{c.StopBasalt()}
+	stop := func(p *Process) { errs = append(errs, stopped(p)) }
 	stop(c.manager)
 	stop(c.apiServer)
 	c.manager, c.apiServer = nil, nil
@@ -187,6 +173,37 @@ func (c *Cluster) Stop() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// StopBasalt ends Basalt's processes, and kube-scheduler where it runs, and waits for them. It reports schedulers of
+// Kubernetes that had died before their time; how Basalt ended is for its own tests to judge.
+func (c *Cluster) StopBasalt() error {
+	c.mu.Lock()
+	basalts, schedulers := c.basalts, c.schedulers
+	c.basalts, c.schedulers = nil, nil
+	c.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, b := range basalts {
+		wg.Go(func() { _ = b.Stop() })
+	}
+	wg.Wait()
+	var errs []error
+	for _, p := range schedulers {
+		errs = append(errs, stopped(p))
+	}
+	return errors.Join(errs...)
+}
+
+// stopped stops a process and reports whether it had died before. It may be nil.
+func stopped(p *Process) (died error) {
+	if p == nil {
+		return nil
+	}
+	if p.Exited() && !p.Stopped() {
+		died = p.deathError("died")
+	}
+	_ = p.Stop()
+	return died
 }
 
 // Dir is the folder with data, logs, keys and kubeconfigs.
@@ -208,13 +225,20 @@ func (c *Cluster) ControlStore() (all []string) {
 }
 
 // ControlStoreMembers gives the members of the control store, to pause one for example.
-func (c *Cluster) ControlStoreMembers() []*Etcd { return c.controlStore }
+func (c *Cluster) ControlStoreMembers() []*Etcd {
+	c.touched = true
+	return c.controlStore
+}
 
 // APIServerProcess gives the API server's process; nil while it is stopped.
-func (c *Cluster) APIServerProcess() *Process { return c.apiServer }
+func (c *Cluster) APIServerProcess() *Process {
+	c.touched = true
+	return c.apiServer
+}
 
 // StopControlStore ends the control store in order; StartControlStore continues with the same data and port.
 func (c *Cluster) StopControlStore() error {
+	c.touched = true
 	var errs []error
 	for _, e := range c.controlStore {
 		errs = append(errs, e.Stop())
@@ -224,6 +248,7 @@ func (c *Cluster) StopControlStore() error {
 
 // KillControlStore ends the control store with SIGKILL.
 func (c *Cluster) KillControlStore() {
+	c.touched = true
 	for _, e := range c.controlStore {
 		e.Kill()
 	}
@@ -318,7 +343,10 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 }
 
 // SetAPIServerFlags replaces the API server's further flags, for the next time that it starts.
-func (c *Cluster) SetAPIServerFlags(flags ...string) { c.opts.APIServerFlags = flags }
+func (c *Cluster) SetAPIServerFlags(flags ...string) {
+	c.touched = true
+	c.opts.APIServerFlags = flags
+}
 
 // StopAPIServer ends the API server in order.
 func (c *Cluster) StopAPIServer() error { return c.endAPIServer((*Process).Stop) }
@@ -329,6 +357,7 @@ func (c *Cluster) KillAPIServer() {
 }
 
 func (c *Cluster) endAPIServer(end func(*Process) error) error {
+	c.touched = true
 	if c.apiServer == nil {
 		return nil
 	}
@@ -433,4 +462,7 @@ func (c *Cluster) Config(user string) *rest.Config {
 }
 
 // APIStore returns the API server's own etcd.
-func (c *Cluster) APIStore() *Etcd { return c.apiStore }
+func (c *Cluster) APIStore() *Etcd {
+	c.touched = true
+	return c.apiStore
+}

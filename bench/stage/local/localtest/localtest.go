@@ -7,12 +7,18 @@ package localtest
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 )
 
@@ -29,34 +35,117 @@ func Etcd(t testing.TB) *local.Etcd {
 	return e
 }
 
-// Cluster starts a control plane of its own for a test and stops it at the test's end, with every Basalt process that the
-// test started in it.
+// Cluster gives a test a control plane to itself, and at the test's end stops every Basalt process that was started in
+// it. Where the package's TestMain calls Run, it may be one that an earlier test has given back, made as new: most of
+// what a control plane costs is its start.
 func Cluster(t testing.TB, o local.Options) *local.Cluster {
 	t.Helper()
-	c, err := start(t, o, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	c := takeIdle(t, o)
+	if c == nil {
+		dir, err := dirFor(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err = start(t, o, dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(func() {
 		logs := basaltLogs(c)
-		if err := c.Stop(); err != nil {
+		if err := c.StopBasalt(); err != nil {
 			t.Error(err)
 		}
 		for _, log := range logs {
 			judge(t, log)
 		}
+		if t.Failed() || !giveBack(c, o) {
+			if err := c.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 	return c
 }
 
-// Basalt builds Basalt's program, with the race detector if the test has it, and returns what local.Options.Basalt needs.
+// idle are control planes that nobody uses now, and what they were made with.
+var idle struct {
+	sync.Mutex
+	clusters []*local.Cluster
+	options  []local.Options
+	dirs     []string
+}
+
+// dirFor returns a folder for a control plane, which lasts as long as the test program if others may use it later.
+func dirFor(t testing.TB) (string, error) {
+	if !shared.runs {
+		return t.TempDir(), nil
+	}
+	dir, err := os.MkdirTemp("", "basalt-cluster-")
+	idle.Lock()
+	defer idle.Unlock()
+	idle.dirs = append(idle.dirs, dir)
+	return dir, err
+}
+
+// giveBack keeps a control plane for other tests. It reports whether it did: not if its API server writes an audit log,
+// which tests read from the beginning, or if it has more than one machine.
+func giveBack(c *local.Cluster, o local.Options) bool {
+	if !shared.runs || o.Audit || o.Network != nil || o.ControlStoreMembers > 1 || !c.Untouched() {
+		return false
+	}
+	idle.Lock()
+	defer idle.Unlock()
+	idle.clusters, idle.options = append(idle.clusters, c), append(idle.options, o)
+	return true
+}
+
+// takeIdle returns a control plane with these options that is as new, or nil if there is none.
+func takeIdle(t testing.TB, o local.Options) *local.Cluster {
+	t.Helper()
+	idle.Lock()
+	at := slices.IndexFunc(idle.options, func(has local.Options) bool {
+		return has.ControllerManager == o.ControllerManager && slices.Equal(has.APIServerFlags, o.APIServerFlags) &&
+			!o.Audit && o.Network == nil && o.ControlStoreMembers <= 1
+	})
+	if at < 0 {
+		idle.Unlock()
+		return nil
+	}
+	c := idle.clusters[at]
+	idle.clusters, idle.options = slices.Delete(idle.clusters, at, at+1), slices.Delete(idle.options, at, at+1)
+	idle.Unlock()
+	if err := c.Reset(t.Context(), o.Basalt); err != nil {
+		t.Errorf("a control plane that another test gave back: %v", errors.Join(err, c.Stop()))
+		return nil
+	}
+	return c
+}
+
+// stopIdle stops what no test will use any more.
+func stopIdle() error {
+	idle.Lock()
+	defer idle.Unlock()
+	errs := make([]error, len(idle.clusters)+len(idle.dirs))
+	var wg sync.WaitGroup
+	for i, c := range idle.clusters {
+		wg.Go(func() { errs[i] = c.Stop() })
+	}
+	wg.Wait()
+	for i, dir := range idle.dirs {
+		errs[len(idle.clusters)+i] = os.RemoveAll(dir)
+	}
+	return errors.Join(errs...)
+}
+
+// Basalt builds Basalt's program, with the race detector if the test has it, and returns what local.Options.Basalt
+// needs.
 func Basalt(t testing.TB) string {
 	t.Helper()
 	return basalt(t, "basalt")
 }
 
-// BasaltWithFaults is Basalt with the bugs of package api/fault in it; the environment variable BASALT_FAULTS of a process
-// switches them on.
+// BasaltWithFaults is Basalt with the bugs of package api/fault in it; the environment variable BASALT_FAULTS of a
+// process switches them on.
 func BasaltWithFaults(t testing.TB) string {
 	t.Helper()
 	return basalt(t, "basalt-faults")
@@ -82,6 +171,10 @@ var shared struct {
 func Run(m *testing.M) {
 	shared.runs = true
 	code := m.Run()
+	if err := stopIdle(); err != nil {
+		os.Stderr.WriteString("stop the control planes: " + err.Error() + "\n")
+		code = max(code, 1)
+	}
 	if shared.cluster != nil {
 		if err := shared.cluster.Stop(); err != nil {
 			os.Stderr.WriteString("stop the shared cluster: " + err.Error() + "\n")
@@ -94,8 +187,8 @@ func Run(m *testing.M) {
 	os.Exit(code)
 }
 
-// Shared gives the control plane that all tests of a package share, without kube-controller-manager. A test uses names of
-// its own in it and leaves the processes alone. The package's TestMain must call Run.
+// Shared gives the control plane that all tests of a package share, without kube-controller-manager. A test uses names
+// of its own in it and leaves the processes alone. The package's TestMain must call Run.
 func Shared(t testing.TB) *local.Cluster {
 	t.Helper()
 	shared.Lock()
@@ -114,16 +207,15 @@ func Shared(t testing.TB) *local.Cluster {
 	return shared.cluster
 }
 
-// Wait asks until the answer is no error, and fails the test if that takes longer than the limit. The limit is for a hung
-// test, not a measure: give it generously.
+// Wait asks until the answer is no error, and fails the test if that takes longer than the limit. The limit is for a
+// hung test, not a measure: give it generously.
 func Wait(t testing.TB, limit time.Duration, what string, ask func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	var last error // the one that the limit itself causes says nothing
-	for {
+	const first, longest = 20 * time.Millisecond, 250 * time.Millisecond // to ask costs others time, too
+	var last error                                                       // the limit itself causes one that says nothing
+	for pause := first; ; pause = min(2*pause, longest) {
 		err := ask(ctx)
 		if err == nil {
 			return
@@ -131,10 +223,8 @@ func Wait(t testing.TB, limit time.Duration, what string, ask func(ctx context.C
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			t.Fatalf("waited %s for %s: %v", limit, what, last)
-		case <-tick.C:
 		}
 	}
 }
@@ -146,7 +236,36 @@ func start(t testing.TB, o local.Options, dir string) (*local.Cluster, error) {
 		names = append(names, "kube-controller-manager")
 	}
 	o.Root, o.Dir = Programs(t, names...), dir
+	started, err := startTurn(t.Context(), o.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer started()
 	return local.Start(t.Context(), o)
+}
+
+// starting is how many control planes start at a time, of all test programs in this checkout. A start takes a processor
+// for seconds: with more of them at once, all would be late.
+const starting = 2
+
+// startTurn waits until fewer than that many others start, and returns what lets the next one begin.
+func startTurn(ctx context.Context, root string) (started func(), err error) {
+	for {
+		for i := range starting {
+			name := filepath.Join(root, "bin", fmt.Sprint(".start-", i))
+			file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+			if err != nil {
+				return nil, err
+			}
+			if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+				return func() { _ = file.Close() }, nil // which unlocks it, as the end of this process does
+			}
+			_ = file.Close()
+		}
+		if !wait.For(ctx, 50*time.Millisecond) {
+			return nil, fmt.Errorf("wait for others to start: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // Programs builds programs, as local.Programs does, and returns the root of the repository, in whose bin/ they are.

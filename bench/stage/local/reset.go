@@ -1,0 +1,148 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Reset makes the cluster as Start returned it, in much less time than a new one takes: Basalt's processes and
+// schedulers end, the control store is another one, and the API server holds what it held at first. That goes past the
+// API server, so nothing is asked for a grace period, and no finalizer holds anything up. Versions go on growing, and
+// so do the logs of the API server and its audit log. What controllers of Kubernetes keep in namespaces of their own
+// stays, and so do cluster roles whose names begin with "system:": they make some of these after their start.
+//
+// The program basalt is Options.Basalt of what comes now. Reset refuses a cluster whose API server or control store
+// somebody has stopped, or that has a network of its own, and reports processes that had died. After an error the
+// cluster can only be stopped.
+func (c *Cluster) Reset(ctx context.Context, basalt string) error {
+	if !c.Untouched() || c.opts.Network != nil || len(c.controlStore) != 1 {
+		return errors.New("reset the cluster: somebody has stopped a part of it, or it has more than one machine")
+	}
+	if err := c.StopBasalt(); err != nil {
+		return err
+	}
+	for _, p := range []*Process{c.apiServer, c.manager, c.apiStore.proc, c.controlStore[0].proc} {
+		if p != nil && p.Exited() {
+			return p.deathError("died")
+		}
+	}
+	old := c.controlStore[0]
+	if err := errors.Join(old.Stop(), os.RemoveAll(old.DataDir()), c.removeLogs()); err != nil {
+		return fmt.Errorf("reset the cluster: %w", err)
+	}
+	fresh, err := StartEtcd(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "control-store"})
+	if err != nil {
+		return err
+	}
+	c.controlStore, c.opts.Basalt = []*Etcd{fresh}, basalt
+	if err := c.restore(ctx); err != nil {
+		return fmt.Errorf("reset the cluster: %w", err)
+	}
+	return nil
+}
+
+// Untouched reports whether all servers of the cluster run, and nobody has stopped one, or could have.
+func (c *Cluster) Untouched() bool { return !c.touched && c.apiServer != nil }
+
+// removeLogs removes what Basalt's processes have written: the next ones may have the same names.
+func (c *Cluster) removeLogs() error {
+	files, err := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	for _, file := range files {
+		switch filepath.Base(file) {
+		case "kube-apiserver.log", "kube-controller-manager.log", "api-store.log", "audit.log":
+		default:
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	return err
+}
+
+const registry = "/registry/"
+
+// withAPIStore calls do with a client of the API server's store.
+func (c *Cluster) withAPIStore(do func(*clientv3.Client) error) error {
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.apiStore.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return do(client)
+}
+
+// remember keeps what the API server holds now, for Reset.
+func (c *Cluster) remember(ctx context.Context) error {
+	return c.withAPIStore(func(client *clientv3.Client) error {
+		all, err := client.Get(ctx, registry, clientv3.WithPrefix())
+		if err != nil {
+			return fmt.Errorf("read what the API server holds: %w", err)
+		}
+		c.first = map[string][]byte{}
+		for _, kv := range all.Kvs {
+			c.first[string(kv.Key)] = kv.Value
+		}
+		return nil
+	})
+}
+
+// restore gives the API server back what remember kept.
+func (c *Cluster) restore(ctx context.Context) error {
+	return c.withAPIStore(func(client *clientv3.Client) error {
+		all, err := client.Get(ctx, registry, clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		missing := map[string]bool{}
+		for key := range c.first {
+			missing[key] = true
+		}
+		for _, kv := range all.Kvs {
+			key := string(kv.Key)
+			delete(missing, key)
+			if controllers(key) {
+				continue
+			}
+			value, was := c.first[key]
+			switch {
+			case !was:
+				_, err = client.Delete(ctx, key)
+			case !bytes.Equal(value, kv.Value):
+				_, err = client.Put(ctx, key, string(value))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for key := range missing {
+			if controllers(key) {
+				continue
+			}
+			if _, err := client.Put(ctx, key, string(c.first[key])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// controllers reports whether a key of the API server's store is its own, or that of a controller of Kubernetes.
+func controllers(key string) bool {
+	for _, part := range []string{
+		"/kube-system/", "/kube-public/", "/namespaces/kube-", "/clusterroles/system:", "/clusterrolebindings/system:",
+		"/masterleases/", "/ranges/", "/servicecidrs/", "/ipaddresses/",
+	} {
+		if strings.Contains(key, part) {
+			return true
+		}
+	}
+	// Of every namespace, controllers make and renew these two. A test's own namespace goes, and they with it.
+	return strings.HasSuffix(key, "/configmaps/default/kube-root-ca.crt") ||
+		strings.HasSuffix(key, "/serviceaccounts/default/default")
+}
