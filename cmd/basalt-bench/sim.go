@@ -203,7 +203,9 @@ func hashes(r sim.Result) string {
 func (o *simulation) hunt(ctx context.Context) error {
 	missed := 0
 	for name, why := range sim.Skipped {
-		fmt.Printf("%-22s skipped: %s\n", name, why)
+		if o.bug == "" {
+			fmt.Printf("%-22s skipped: %s\n", name, why)
+		}
 	}
 	fmt.Printf("%-22s %5s %7s %8s  %s\n", "bug", "seeds", "steps", "time", "found by")
 	for _, bug := range sim.Bugs {

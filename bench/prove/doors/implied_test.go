@@ -19,6 +19,7 @@ import (
 // TestImplied: pods that say by themselves which others they start with, and how many of them, are gangs without any object: those of a
 // Job, those that name a gang, and those of Kueue's pod groups.
 func TestImplied(t *testing.T) {
+	t.Parallel()
 	w := install(t, local.Options{ControllerManager: true})
 	w.start()
 	go func() { _ = kubelet.Run(t.Context(), kubelet.Options{Client: w.kube.Core}) }()

@@ -27,6 +27,7 @@ import (
 // TestVolcanoQueues: with --volcano=write, the tree of Volcano's Queues is in force: a gang is charged to its Queue and to all above, and
 // Volcano's Queues say what is charged and whether they are open. Volcano's queue controller is off.
 func TestVolcanoQueues(t *testing.T) {
+	t.Parallel()
 	w := install(t, local.Options{})
 	w.define()
 	w.overlay()

@@ -105,6 +105,7 @@ func (w *world) queue(name, cpu string) {
 // TestVolcanoObserve: with --volcano=observe, pods of Volcano's PodGroups are gangs. The objects are read and never written, and
 // their definitions may come and go.
 func TestVolcanoObserve(t *testing.T) {
+	t.Parallel()
 	w := install(t, local.Options{})
 	if err := local.Apply(t.Context(), w.cluster.Config(local.Admin), "../../../deploy/overlays/volcano-observe", nil); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 // TestVolcanoWrite: with --volcano=write, Basalt stands where Volcano's scheduler stood. A controller that waits for the phase of a
 // PodGroup before it makes pods, as Volcano's does for a vcjob, is stood in for by this test.
 func TestVolcanoWrite(t *testing.T) {
+	t.Parallel()
 	w := install(t, local.Options{})
 	w.define()
 	w.overlay()

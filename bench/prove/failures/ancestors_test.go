@@ -87,7 +87,8 @@ func ancestors(w *world) {
 	}
 
 	// The auditor sums the subtrees at every revision.
-	const gangs, workers = 240, 16
+	const workers = 16
+	gangs := w.size(240)
 	homes := map[api.Incarnation]bool{}
 	w.mu.Lock()
 	for _, l := range leaves {
@@ -101,7 +102,7 @@ func ancestors(w *world) {
 	for worker := range workers {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(1, uint64(worker)))
-			for i := worker; i < gangs**long && !w.found(); i += workers {
+			for i := worker; i < gangs && !w.found(); i += workers {
 				memory := []string{"512Mi", "1Gi", "2Gi"}[r.IntN(3)]
 				pod := runsFor(w.newPod("", "", amounts{"cpu": "1", "memory": memory}), time.Duration(r.IntN(400))*time.Millisecond)
 				uids, err := w.gang(ctx, fmt.Sprintf("g%04d", i), leaves[r.IntN(len(leaves))], 1+r.IntN(3), pod)

@@ -31,18 +31,19 @@ func oneZeroOne(w *world) {
 	for i := range 6 {
 		w.node(ctx, fmt.Sprintf("n%d", i), amounts{"cpu": "32", "memory": "64Gi"}, nil)
 	}
-	const workers, rounds = 12, 50
+	const workers = 12
+	rounds := w.size(50)
 	// Room for what exists and for what is just going; a reservation that leaks is soon missed.
 	w.queue(ctx, "tight", amounts{"pods": fmt.Sprint(workers * 6)})
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
 			r := &remaker{world: w, rand: rand.New(rand.NewPCG(101, uint64(i))), name: fmt.Sprintf("x%d", i), alone: i%3 == 2}
-			for n := range rounds * *long {
+			for n := range rounds {
 				if w.found() || ctx.Err() != nil {
 					return
 				}
-				if err := r.round(ctx, n == rounds**long-1); err != nil {
+				if err := r.round(ctx, n == rounds-1); err != nil {
 					w.find("%s: %v", r.name, err)
 					return
 				}

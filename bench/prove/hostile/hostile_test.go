@@ -1,22 +1,34 @@
 package hostile_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"basalt.dev/basalt/bench/prove/hostile"
+	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
-// TestHostile is the short form: every attack, most of them at once, with a few objects each. What it asserts does not depend on how
-// fast this machine is; `make hostile` measures that too.
+// TestHostile is the short form: the attacks of the day, all of them in full, most at once, with a few objects each.
+// What it asserts does not depend on how fast this machine is; `make hostile` measures that too. It takes a minute
+// because after the attacks a second auditor has to come to the same result.
 func TestHostile(t *testing.T) {
+	attacks := hostile.Attacks()
+	if !seeds.InFull() {
+		attacks = slices.DeleteFunc(attacks, func(a hostile.Attack) bool {
+			return a.Name == "quantities" // it keeps the API server from answering anybody
+		})
+		const parts = 8
+		turn := seeds.Turn(t, parts)
+		attacks = attacks[turn*len(attacks)/parts : (turn+1)*len(attacks)/parts]
+	}
 	o := hostile.Options{
 		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),
-		Seed:    1, For: 9 * time.Second, Together: 40, Scale: 0.02, Rate: 4, Attacks: hostile.Attacks(),
-		Patience: 2 * time.Minute, Log: t.Logf,
+		Seed:    1, For: 9 * time.Second, Together: 40, Scale: 0.02, Rate: 4, Attacks: attacks, Busy: true,
+		Patience: 4 * time.Minute, Log: t.Logf,
 	}
 	result, err := hostile.Run(t.Context(), o)
 	if err != nil {

@@ -9,12 +9,17 @@ import (
 	"testing"
 
 	"basalt.dev/basalt/api/build"
+	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // deploy/image is a module of its own, with its own tests. Here they build one platform; `make image-test` builds all.
+// It takes minutes because it builds the programs twice, in different surroundings: not for changes of every day.
 func TestImage(t *testing.T) {
+	if !seeds.InFull() {
+		t.Skip("it builds the programs twice")
+	}
 	root, err := local.Root()
 	if err != nil {
 		t.Fatal(err)

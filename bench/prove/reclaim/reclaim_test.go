@@ -256,6 +256,7 @@ func (w *world) condition(gang, kind string) *metav1.Condition {
 // Team b runs on the whole cluster. Team a comes back, and gets what it deserves: exactly that, in whole gangs. What was evicted waits, and
 // starts again as room becomes free. The same where no capability limits anybody, and only room is missing.
 func TestReclaim(t *testing.T) {
+	t.Parallel()
 	w := twoTeams(t, 12)
 	asked := time.Now()
 	for i := range 6 {
@@ -296,6 +297,7 @@ func TestReclaim(t *testing.T) {
 // A gang runs with more pods than its minimum. It gives them up one by one, those first that cost the least, runs on with its minimum, and
 // grows again when there is room, at nobody's expense.
 func TestReclaimSurplus(t *testing.T) {
+	t.Parallel()
 	w := start(t)
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"48"}}}`)
 	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("40")})
@@ -365,6 +367,7 @@ func TestReclaimSurplus(t *testing.T) {
 // A budget of the owners of b does not allow any of its pods to be evicted but those of its oldest gangs. These go, though others are
 // younger. When none of them is left, the youngest goes all the same, and an event says so.
 func TestReclaimBudgets(t *testing.T) {
+	t.Parallel()
 	w := twoTeams(t, 2)
 	for i := 2; i < 12; i++ {
 		w.gang(fmt.Sprint("b-", i), "b", "")
@@ -421,6 +424,7 @@ func (w *world) mentions(words string) string {
 // The pods of a gang that is evicted stay: they have a finalizer, or their node is dead. When they should have been gone for a minute, the
 // claimant is given another gang, and starts beside them.
 func TestReclaimPodsThatStay(t *testing.T) {
+	t.Parallel()
 	w := twoTeams(t, 11)
 	w.gang("b-stays", "b", "") // the youngest goes first
 	w.settles(map[string]int{"b": 12})
@@ -457,6 +461,7 @@ func TestReclaimPodsThatStay(t *testing.T) {
 // Team a comes back with a gang that has to be in one rack, and one in slices, each of which has to be in one clique: exactly those are evicted who
 // have the room there.
 func TestReclaimOneDomain(t *testing.T) {
+	t.Parallel()
 	w := twoTeams(t, 12)
 	nodesOf := func(gang, label string) map[string]int {
 		t.Helper()
@@ -488,6 +493,7 @@ func TestReclaimOneDomain(t *testing.T) {
 
 // Processes are killed while claims stand: the leading coordinator, and every shard in turn.
 func TestReclaimWhileProcessesDie(t *testing.T) {
+	t.Parallel()
 	w := twoTeams(t, 12)
 	for i := range 6 {
 		w.gang(fmt.Sprint("a-", i), "a", "")
@@ -503,6 +509,7 @@ func TestReclaimWhileProcessesDie(t *testing.T) {
 
 // A gang of high priority takes the place of one of lower priority in its queue, where that is allowed.
 func TestPreempt(t *testing.T) {
+	t.Parallel()
 	w := start(t)
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"64"}}}`)
 	w.queue("a", v1alpha1.QueueSpec{PreemptionPolicy: v1alpha1.PreemptLowerPriority})

@@ -22,9 +22,10 @@ func TestDaysShareNoSeed(t *testing.T) {
 	}
 }
 
-func TestByDate(t *testing.T) {
+func TestDayOfAnotherRun(t *testing.T) {
 	t.Setenv(Of, "2026-01-03")
-	if first := ByDate(t, 10); first != 1021 {
-		t.Errorf("the third day begins with seed %d", first)
+	day := today(t)
+	if first, n := firstOf(day, 10), number(day); first != 1021 || n != 2 {
+		t.Errorf("the third day has number %d and begins with seed %d", n, first)
 	}
 }

@@ -38,7 +38,7 @@ func run(t *testing.T, program string, args ...string) string {
 // seed takes a second of a core.
 func TestSeeds(t *testing.T) {
 	runs := map[string]int{fmt.Sprint(seeds.ByDate(t, 60)): 60}
-	if !testing.Short() {
+	if seeds.InFull() {
 		runs["1"] = 300
 	}
 	for first, n := range runs {
@@ -50,10 +50,21 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestBugs switches seeded bugs on, one after another, of those that show in one seed of a few. Which seed that is changes
-// with every change of a core.
+// TestBugs switches seeded bugs on, one after another, of those that show in one seed of a few: a third of them each
+// day, all in full. Which seed that is changes with every change of a core. It takes a minute because a bug takes some
+// seeds.
 func TestBugs(t *testing.T) {
-	t.Log(run(t, "basalt-bench-faults", "--bugs", "--often", "--seeds", "200"))
+	const parts = 3
+	turn := seeds.Turn(t, parts)
+	n := 0
+	for _, bug := range Bugs {
+		if !bug.Often() {
+			continue
+		}
+		if n++; seeds.InFull() || n%parts == turn {
+			t.Log(run(t, "basalt-bench-faults", "--bugs", "--bug", string(bug.Fault), "--seeds", "200"))
+		}
+	}
 }
 
 // TestKept runs the scripts that were kept: of failures that were, and of seeded bugs, which are off here.
