@@ -6,7 +6,7 @@ PKG ?= ./...
 PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test nightly race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,12 +22,16 @@ up: ## start a local cluster with Basalt, leave it running, and print the path o
 down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
-# Packages whose code has one goroutine: the race detector has nothing to find there, and makes them take five times as long.
-PURE := ./cache ./coordinator ./shard/home ./shard/node ./bench/prove/claims ./bench/prove/explore ./bench/prove/order ./bench/prove/sim
+test: bin/basalt-bench compiler ## run all tests of PKG=./..., with the race detector where more than one goroutine runs; about 20 minutes on two cores
+	bin/basalt-bench test $(PKG)
 
-test: build compiler ## run all tests, with the race detector where more than one goroutine runs
-	$(GO) test -race -timeout 14m -p 2 $$($(GO) list ./... | grep -v -x -F "$$($(GO) list $(PURE))")
-	$(GO) test -timeout 14m -p 2 $(PURE)
+nightly: bin/basalt-bench compiler ## run everything in full: all tests, other controllers, seeded bugs, chaos for 30 minutes, the oracle, the image
+	bin/basalt-bench test --full $(PKG)
+	$(MAKE) doors
+	$(MAKE) oracle
+	$(MAKE) image-test
+	$(MAKE) sim-bugs
+	$(MAKE) chaos DURATION=30m
 
 race: build compiler ## run the tests of PKG=./... three times with the race detector, to find flaky failures
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -474,10 +475,21 @@ func (s source) imports() []string {
 
 func under(p, root string) bool { return p == root || strings.HasPrefix(p, root+"/") }
 
+// sources returns all files of Go. They are read once for all tests.
 func sources(t *testing.T) []source {
 	t.Helper()
-	var out []source
-	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+	out, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 10 {
+		t.Fatalf("found only %d source files", len(out))
+	}
+	return out
+}
+
+var parsed = sync.OnceValues(func() (out []source, err error) {
+	err = filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -494,11 +506,5 @@ func sources(t *testing.T) []source {
 		out = append(out, source{pkg: path.Dir(filepath.ToSlash(file)), file: file, test: strings.HasSuffix(file, "_test.go"), tree: tree})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) < 10 {
-		t.Fatalf("found only %d source files", len(out))
-	}
-	return out
-}
+	return out, err
+})

@@ -23,7 +23,7 @@ func main() {
 		clusterCommand(), soakCommand(), demoCommand(), engineCommand(), fairCommand(), kubeCommand(),
 		failoverCommand(), restartCommand(),
 		simCommand(), exploreCommand(), orderCommand(), claimsCommand(), chaosCommand(), hostileCommand(), mutantsCommand(),
-		gaugeCommand(), upCommand(), downCommand(), holdCommand(),
+		gaugeCommand(), testCommand(), upCommand(), downCommand(), holdCommand(),
 	)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // who asks twice does not want to wait

@@ -188,18 +188,16 @@ func (b *builder) due(names []string) (own, foreign map[string][]string, err err
 
 // own builds Basalt's programs of one variant. It leaves it to the go tool to see what changed.
 func (b *builder) own(variant string, names []string) error {
-	// What git does not know has an unknown version.
-	described, _ := exec.CommandContext(b.ctx, filepath.Join(b.root, "api", "build", "describe.sh")).Output()
-	args := []string{
-		"-buildvcs=false",
-		"-ldflags",
-		"-X basalt.dev/basalt/api/build.described=" + strings.TrimSpace(string(described)),
-	}
+	args := []string{"-buildvcs=false"}
 	if strings.HasSuffix(variant, "-race") {
 		args = append(args, "-race")
 	}
 	if strings.HasPrefix(variant, "-faults") {
 		args = append(args, "-tags", "faults")
+	} else { // programs with bugs need not know their version, and are not linked again for each commit
+		described, _ := exec.CommandContext(b.ctx, filepath.Join(b.root, "api", "build", "describe.sh")).Output()
+		version := strings.TrimSpace(string(described)) // of what git does not know, there is none
+		args = append(args, "-ldflags", "-X basalt.dev/basalt/api/build.described="+version)
 	}
 	var packages, called []string
 	for _, name := range names {
