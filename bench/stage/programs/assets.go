@@ -1,10 +1,8 @@
 package programs
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -21,42 +19,29 @@ var fits = map[string]struct {
 	"etcd":           {regexp.MustCompile(`etcd Version: 3\.[67]\.\d+\b`), "3.6 or 3.7"},
 }
 
-// assets finds programs in the folder that KUBEBUILDER_ASSETS names, as setup-envtest and others make it.
-type assets struct {
-	dir      string
-	progress io.Writer
-	found    map[string]string // by name; empty for one that does not fit
-}
-
-func newAssets(progress io.Writer) *assets {
-	return &assets{dir: os.Getenv("KUBEBUILDER_ASSETS"), progress: progress, found: map[string]string{}}
-}
-
-// find returns the path of a program, or nothing if there is none whose version fits; then it says why.
-func (a *assets) find(ctx context.Context, name string) string {
+// asset returns the path of a program in the folder that KUBEBUILDER_ASSETS names, as setup-envtest and others make it.
+// It returns nothing if there is none whose version fits; then it says why.
+func (b *builder) asset(name string) string {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	want, known := fits[name]
-	if a.dir == "" || !known {
+	if dir == "" || !known {
 		return ""
 	}
-	if path, asked := a.found[name]; asked {
-		return path
-	}
-	a.found[name] = ""
-	path := filepath.Join(a.dir, name)
-	said, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+	path := filepath.Join(dir, name)
+	said, err := exec.CommandContext(b.ctx, path, "--version").CombinedOutput()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(a.progress, "KUBEBUILDER_ASSETS has no %s\n", name)
+		fmt.Fprintf(b.progress, "KUBEBUILDER_ASSETS has no %s\n", name)
 	case err != nil:
-		fmt.Fprintf(a.progress, "%s --version: %v\n", path, err)
+		fmt.Fprintf(b.progress, "%s --version: %v\n", path, err)
 	case !want.version.Match(said):
-		fmt.Fprintf(a.progress, "%s is not of version %s, and is not used\n", path, want.want)
+		fmt.Fprintf(b.progress, "%s is not of version %s, and is not used\n", path, want.want)
 	default:
 		if full, err := filepath.Abs(path); err == nil {
-			a.found[name] = full
+			return full
 		}
 	}
-	return a.found[name]
+	return ""
 }
 
 // use makes a program of bin/ a link to one that is there already.

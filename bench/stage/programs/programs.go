@@ -153,7 +153,7 @@ type builder struct {
 // due returns Basalt's own programs by variant, and of the others those that are not up to date, by module.
 func (b *builder) due(names []string) (own, foreign map[string][]string, err error) {
 	own, foreign = map[string][]string{}, map[string][]string{}
-	assets := newAssets(b.progress)
+	stamps := map[string]string{} // by module
 	for _, name := range names {
 		of, is := others[name]
 		if !is {
@@ -169,17 +169,18 @@ func (b *builder) due(names []string) (own, foreign map[string][]string, err err
 			own[variant] = append(own[variant], program)
 			continue
 		}
-		if asset := assets.find(b.ctx, name); asset != "" {
+		if asset := b.asset(name); asset != "" {
 			if err := b.use(name, asset); err != nil {
 				return nil, nil, fmt.Errorf("use %s: %w", asset, err)
 			}
 			continue
 		}
-		stamp, err := b.stamp(of.module)
-		if err != nil {
-			return nil, nil, fmt.Errorf("build %s: %w", name, err)
+		if stamps[of.module] == "" {
+			if stamps[of.module], err = b.stamp(of.module); err != nil {
+				return nil, nil, fmt.Errorf("build %s: %w", name, err)
+			}
 		}
-		if !b.isStamped(name, stamp) {
+		if !b.isStamped(name, stamps[of.module]) {
 			foreign[of.module] = append(foreign[of.module], name)
 		}
 	}
