@@ -67,12 +67,16 @@ func Cluster(t testing.TB, o local.Options) *local.Cluster {
 	return c
 }
 
-// idle are control planes that nobody uses now, and what they were made with.
+// idle are control planes that nobody uses now, with what they were made with, and the folders of all that were made.
 var idle struct {
 	sync.Mutex
-	clusters []*local.Cluster
-	options  []local.Options
-	dirs     []string
+	planes []plane
+	dirs   []string
+}
+
+type plane struct {
+	cluster *local.Cluster
+	options local.Options
 }
 
 // dirFor returns a folder for a control plane, which lasts as long as the test program if others may use it later.
@@ -87,15 +91,20 @@ func dirFor(t testing.TB) (string, error) {
 	return dir, err
 }
 
-// giveBack keeps a control plane for other tests. It reports whether it did: not if its API server writes an audit log,
-// which tests read from the beginning, or if it has more than one machine.
+// handedOn reports whether control planes with these options serve several tests: not if the API server writes an audit
+// log, which tests read from the beginning, or if there is more than one machine.
+func handedOn(o local.Options) bool {
+	return !o.Audit && o.Network == nil && o.ControlStoreMembers <= 1
+}
+
+// giveBack keeps a control plane for other tests, and reports whether it did.
 func giveBack(c *local.Cluster, o local.Options) bool {
-	if !shared.runs || o.Audit || o.Network != nil || o.ControlStoreMembers > 1 || !c.Untouched() {
+	if !shared.runs || !handedOn(o) || !c.Untouched() {
 		return false
 	}
 	idle.Lock()
 	defer idle.Unlock()
-	idle.clusters, idle.options = append(idle.clusters, c), append(idle.options, o)
+	idle.planes = append(idle.planes, plane{c, o})
 	return true
 }
 
@@ -103,16 +112,17 @@ func giveBack(c *local.Cluster, o local.Options) bool {
 func takeIdle(t testing.TB, o local.Options) *local.Cluster {
 	t.Helper()
 	idle.Lock()
-	at := slices.IndexFunc(idle.options, func(has local.Options) bool {
-		return has.ControllerManager == o.ControllerManager && slices.Equal(has.APIServerFlags, o.APIServerFlags) &&
-			!o.Audit && o.Network == nil && o.ControlStoreMembers <= 1
+	at := slices.IndexFunc(idle.planes, func(p plane) bool {
+		has := p.options
+		return handedOn(o) && has.ControllerManager == o.ControllerManager &&
+			slices.Equal(has.APIServerFlags, o.APIServerFlags)
 	})
 	if at < 0 {
 		idle.Unlock()
 		return nil
 	}
-	c := idle.clusters[at]
-	idle.clusters, idle.options = slices.Delete(idle.clusters, at, at+1), slices.Delete(idle.options, at, at+1)
+	c := idle.planes[at].cluster
+	idle.planes = slices.Delete(idle.planes, at, at+1)
 	idle.Unlock()
 	if err := c.Reset(t.Context(), o.Basalt); err != nil {
 		t.Errorf("a control plane that another test gave back: %v", errors.Join(err, c.Stop()))
@@ -125,14 +135,14 @@ func takeIdle(t testing.TB, o local.Options) *local.Cluster {
 func stopIdle() error {
 	idle.Lock()
 	defer idle.Unlock()
-	errs := make([]error, len(idle.clusters)+len(idle.dirs))
+	errs := make([]error, len(idle.planes))
 	var wg sync.WaitGroup
-	for i, c := range idle.clusters {
-		wg.Go(func() { errs[i] = c.Stop() })
+	for i, p := range idle.planes {
+		wg.Go(func() { errs[i] = p.cluster.Stop() })
 	}
 	wg.Wait()
-	for i, dir := range idle.dirs {
-		errs[len(idle.clusters)+i] = os.RemoveAll(dir)
+	for _, dir := range idle.dirs {
+		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
 }
