@@ -2,13 +2,17 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -17,7 +21,8 @@ import (
 // schedulers end, the control store is another one, and the API server holds what it held at first. That goes past the
 // API server, so nothing is asked for a grace period, and no finalizer holds anything up. Versions go on growing, and
 // so do the logs of the API server and its audit log. What controllers of Kubernetes keep in namespaces of their own
-// stays, and so do cluster roles whose names begin with "system:": they make some of these after their start.
+// stays, and so do cluster roles whose names begin with "system:": they make some of these after their start. A
+// controller that is slow to see a namespace go may leave in it what it keeps in every one (kube-root-ca.crt, default).
 //
 // The program basalt is Options.Basalt of what comes now. Reset refuses a cluster whose API server or control store
 // somebody has stopped, or that has a network of its own, and reports processes that had died. After an error the
@@ -92,44 +97,62 @@ func (c *Cluster) remember(ctx context.Context) error {
 	})
 }
 
-// restore gives the API server back what remember kept.
+// restore gives the API server back what remember kept. Namespaces go first: a controller makes what it keeps in one
+// again as soon as it sees it gone, unless the API server knows that the namespace is gone, too. What was made in
+// between goes in a second turn.
 func (c *Cluster) restore(ctx context.Context) error {
 	return c.withAPIStore(func(client *clientv3.Client) error {
-		all, err := client.Get(ctx, registry, clientv3.WithPrefix())
-		if err != nil {
-			return err
-		}
-		missing := map[string]bool{}
-		for key := range c.first {
-			missing[key] = true
-		}
-		for _, kv := range all.Kvs {
-			key := string(kv.Key)
-			delete(missing, key)
-			if controllers(key) {
-				continue
-			}
-			value, was := c.first[key]
-			switch {
-			case !was:
-				_, err = client.Delete(ctx, key)
-			case !bytes.Equal(value, kv.Value):
-				_, err = client.Put(ctx, key, string(value))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		for key := range missing {
-			if controllers(key) {
-				continue
-			}
-			if _, err := client.Put(ctx, key, string(c.first[key])); err != nil {
+		for range 2 {
+			if err := c.restoreOnce(ctx, client); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+func (c *Cluster) restoreOnce(ctx context.Context, client *clientv3.Client) error {
+	all, err := client.Get(ctx, registry, clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all.Kvs, func(a, b *mvccpb.KeyValue) int {
+		return cmp.Compare(namespacesFirst(string(a.Key)), namespacesFirst(string(b.Key)))
+	})
+	missing := maps.Clone(c.first)
+	for _, kv := range all.Kvs {
+		key := string(kv.Key)
+		delete(missing, key)
+		if controllers(key) {
+			continue
+		}
+		value, was := c.first[key]
+		switch {
+		case !was:
+			_, err = client.Delete(ctx, key)
+		case !bytes.Equal(value, kv.Value):
+			_, err = client.Put(ctx, key, string(value))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for key, value := range missing {
+		if controllers(key) {
+			continue
+		}
+		if _, err := client.Put(ctx, key, string(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func namespacesFirst(key string) int {
+	if strings.HasPrefix(key, registry+"namespaces/") {
+		return 0
+	}
+	return 1
 }
 
 // controllers reports whether a key of the API server's store is its own, or that of a controller of Kubernetes.
