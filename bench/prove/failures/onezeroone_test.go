@@ -125,7 +125,11 @@ func (r *remaker) round(ctx context.Context, last bool) error {
 		for _, p := range r.pods {
 			uids = append(uids, p.UID)
 		}
-		if !r.wait(limit/2, fmt.Sprintf("the new pods of %s to get a node", r.name), bound(uids...)) {
+		patience := limit / 2
+		if r.faulty != "" { // there it is known to be in vain
+			patience = limit / 6
+		}
+		if !r.wait(patience, fmt.Sprintf("the new pods of %s to get a node", r.name), bound(uids...)) {
 			for _, p := range r.pods { // whether it is Basalt that does not know it, or the view of this test
 				now, err := r.kube.Core.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 				if err != nil {

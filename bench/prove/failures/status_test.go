@@ -100,11 +100,14 @@ func statusStorm(w *world) {
 	}
 
 	warm := churn("warm", 4*time.Second, 0) // until then nothing is judged by its size or age
+	if w.judgeAuditLog(); w.found() {
+		return
+	}
 	// What is judged by time and size is judged while nobody takes over from anybody: a busy machine can do that to us.
 	// How old a status may be depends on the machine, too: beside other tests, only one that is forgotten is found.
-	most, mostOften := 4*time.Second, 2*time.Second
+	most, mostOften, lasts := 4*time.Second, 2*time.Second, 14*time.Second
 	if !seeds.InFull() {
-		most, mostOften = limit, limit
+		most, mostOften, lasts = limit, limit, 8*time.Second
 	}
 	steady, calm := 0, false
 	var oldest, often time.Duration
@@ -112,7 +115,7 @@ func statusStorm(w *world) {
 		epoch, before := w.epoch(), w.restarts()
 		samples.clear()
 		ages.begin()
-		steady += churn(fmt.Sprintf("steady%d", try), 14*time.Second, 2*fewest)
+		steady += churn(fmt.Sprintf("steady%d", try), lasts, 2*fewest)
 		ages.end()
 		w.judgeProcesses()
 		w.judgeAuditLog()

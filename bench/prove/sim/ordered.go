@@ -295,19 +295,24 @@ func (o *ordered) moments(from, to time.Time) []time.Time {
 }
 
 // bound are the nodes of the pods that were bound at a moment, and of those of the same point.
-func (o *ordered) bound(l *landed, at time.Time, match func(sight) bool) map[string]string {
+func (o *ordered) bound(l *landed, at time.Time, match func(*sight) bool) map[string]string {
 	out := map[string]string{}
 	for uid, past := range o.history {
 		if uid == l.line.uid {
 			continue
 		}
-		for i, s := range past { // of two at one moment, either
-			if !s.at.After(at) && (i+1 == len(past) || !past[i+1].at.Before(at)) && s.node != "" && !s.gone && match(s) {
+		for i := range past {
+			if s := &past[i]; s.node != "" && !s.gone && lasted(past, i, at, at) && match(s) {
 				out[uid] = s.node
 			}
 		}
 	}
 	return out
+}
+
+// lasted reports whether a pod was as past[i] says at some moment between two: where it changed, either.
+func lasted(past []sight, i int, from, to time.Time) bool {
+	return !past[i].at.After(to) && (i+1 == len(past) || !past[i+1].at.Before(from))
 }
 
 // ahead adds the pods that Bindings of ours bound after a moment: those who judged may have been told, and their watch may be there yet.
@@ -372,7 +377,7 @@ func (o *ordered) spread(c *check, l *landed, s *corev1.TopologySpreadConstraint
 			for _, value := range domain {
 				least[value] = 0
 			}
-			pods := o.bound(l, t, func(s sight) bool { return match(s.labels) && !s.deleting })
+			pods := o.bound(l, t, func(s *sight) bool { return match(s.labels) && !s.deleting })
 			o.ahead(pods, l, t, match)
 			o.with(c, pods, l, match)
 			for _, node := range pods {
@@ -398,13 +403,12 @@ func (o *ordered) asksFor(c *check, uid string, terms []corev1.PodAffinityTerm) 
 
 func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, from time.Time) {
 	w := c.w
+	selectors := make([]func(map[string]string) bool, len(terms))
+	for i := range terms {
+		selectors[i] = chosen(terms[i].LabelSelector)
+	}
 	match := func(of map[string]string) bool {
-		for i := range terms {
-			if !chosen(terms[i].LabelSelector)(of) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(selectors, func(selects func(map[string]string) bool) bool { return !selects(of) })
 	}
 	in := func(node, key string) string {
 		if n := w.api.node(node); n != nil {
@@ -419,10 +423,13 @@ func (o *ordered) affinity(c *check, l *landed, terms []corev1.PodAffinityTerm, 
 			supported[t.TopologyKey+"="+in(node, t.TopologyKey)] = true
 		}
 	}
-	for _, t := range o.moments(from, l.at) {
-		for uid, node := range o.bound(l, t, func(s sight) bool { return match(s.labels) }) {
-			if !slices.ContainsFunc(l.line.word.lines, func(r *line) bool { return r.uid == uid }) {
-				support(node)
+	for uid, past := range o.history {
+		if uid == l.line.uid || slices.ContainsFunc(l.line.word.lines, func(r *line) bool { return r.uid == uid }) {
+			continue
+		}
+		for i := range past {
+			if s := &past[i]; s.node != "" && !s.gone && lasted(past, i, from, l.at) && match(s.labels) {
+				support(s.node)
 			}
 		}
 	}

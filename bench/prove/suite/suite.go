@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/bench/prove/seeds"
+	"basalt.dev/basalt/bench/stage/local/pool"
 )
 
 const (
@@ -88,18 +89,25 @@ func Run(ctx context.Context, o Options) error {
 	if len(packages) == 0 {
 		return errors.New("none of these packages has tests")
 	}
+	planes := pool.New(o.Root, o.Out)
+	socket, stop, err := planes.Lend()
+	if err != nil {
+		return err
+	}
 	racing, alone := divide(packages)
 	r := newReport(o.Out)
 	var wg sync.WaitGroup
 	failed := make([]error, 2)
 	start := func(i int, name string, packages []string, flags ...string) {
 		if len(packages) > 0 {
-			wg.Go(func() { failed[i] = o.goTest(ctx, r, name, append(flags, packages...)) })
+			wg.Go(func() { failed[i] = o.goTest(ctx, r, name, socket, append(flags, packages...)) })
 		}
 	}
 	start(0, "race", racing, "-race", "-p", fmt.Sprint(abreast))
 	start(1, "pure", alone, "-p", "1")
 	wg.Wait()
+	stop()
+	failed = append(failed, planes.Close())
 	r.print(sources(packages))
 	return errors.Join(append(failed, r.verdict())...)
 }
@@ -159,14 +167,15 @@ func divide(packages []tested) (racing, alone []string) {
 }
 
 // goTest runs `go test` and gives the report its events.
-func (o Options) goTest(ctx context.Context, r *report, name string, args []string) error {
+func (o Options) goTest(ctx context.Context, r *report, name, socket string, args []string) error {
 	flags := []string{"test", "-json", "-timeout", o.Timeout.String()}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(flags, args, o.Flags)...)
 	cmd.Dir = o.Root
 	// Tests and servers are short-lived, and this machine has memory: a collector that runs a quarter as often leaves
 	// more of the processors to them. And a program under the race detector need not sleep for a second when it ends.
 	cmd.Env = append(os.Environ(),
-		"GOGC="+cmp.Or(os.Getenv("GOGC"), "400"), "GORACE=atexit_sleep_ms=100 "+os.Getenv("GORACE"))
+		"GOGC="+cmp.Or(os.Getenv("GOGC"), "400"), "GORACE=atexit_sleep_ms=100 "+os.Getenv("GORACE"),
+		pool.Socket+"="+socket)
 	if o.Full {
 		cmd.Env = append(cmd.Env, seeds.Full+"=1")
 	}

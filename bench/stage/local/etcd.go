@@ -137,7 +137,12 @@ func (e *Etcd) Start(ctx context.Context) error {
 }
 
 // Spawn is Start without the wait, for a member that cannot answer while others are away.
-func (e *Etcd) Spawn() error {
+func (e *Etcd) Spawn() (err error) {
+	e.proc, err = startProcess(e.command())
+	return err
+}
+
+func (e *Etcd) command() command {
 	client, peer := e.Endpoints()[0], e.peerURL()
 	args := []string{
 		"--name=" + e.member,
@@ -159,17 +164,12 @@ func (e *Etcd) Spawn() error {
 	if e.opts.NoSync && len(e.opts.Places) == 1 {
 		// A member that is alone need not wait a second before it elects itself. Only here: the control store keeps the
 		// production value, because the shortest lease follows from it.
-		args = append(args, "--election-timeout=100", "--heartbeat-interval=10")
+		args = append(args, "--election-timeout=100", "--heartbeat-interval=20")
 	}
-	p, err := startProcess(command{
+	return command{
 		name: "etcd " + e.opts.Name, path: programPath(e.opts.Root, "etcd"), args: args, namespace: e.place.Namespace,
 		log: filepath.Join(e.opts.Dir, e.opts.Name+".log"),
-	})
-	if err != nil {
-		return err
 	}
-	e.proc = p
-	return nil
 }
 
 func (e *Etcd) waitReady(ctx context.Context, p *Process) error {

@@ -40,10 +40,12 @@ type users struct {
 	tokens map[string]string
 }
 
+func tokenFile(dir string) string { return filepath.Join(dir, "tokens.csv") }
+
 func makeUsers(dir string) (users, error) {
 	const masters = "system:masters"
 	const account = "system:serviceaccounts,system:serviceaccounts:basalt-system"
-	u := users{file: filepath.Join(dir, "tokens.csv"), tokens: map[string]string{}}
+	u := users{file: tokenFile(dir), tokens: map[string]string{}}
 	var b strings.Builder
 	for _, user := range []struct{ name, groups string }{
 		{Admin, masters}, {Load, masters}, {NodeStandIn, masters}, {ControllerManager, ""}, {Scheduler, ""}, {Shard, account}, {Coordinator, account},
@@ -70,11 +72,15 @@ type keys struct {
 	caPEM                                     []byte
 }
 
-func makeKeys(dir string, server net.IP) (keys, error) {
-	k := keys{
+func keysIn(dir string) keys {
+	return keys{
 		ca: filepath.Join(dir, "ca.crt"), serverCert: filepath.Join(dir, "server.crt"),
 		serverKey: filepath.Join(dir, "server.key"), serviceAccount: filepath.Join(dir, "service-account.key"),
 	}
+}
+
+func makeKeys(dir string, server net.IP) (keys, error) {
+	k := keysIn(dir)
 	fail := func(err error) (keys, error) { return keys{}, fmt.Errorf("make keys: %w", err) }
 	var private [3]*ecdsa.PrivateKey
 	var encoded [3][]byte

@@ -315,10 +315,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		if c.apiPort == 0 || ports != nil {
 			c.apiPort = ports[0]
 		}
-		p, err := startProcess(command{
-			name: "kube-apiserver", path: programPath(c.root, "kube-apiserver"), args: c.apiServerFlags(),
-			log: filepath.Join(c.dir, "kube-apiserver.log"), namespace: c.apiPlace.Namespace,
-		})
+		p, err := startProcess(c.apiServerCommand())
 		if err != nil {
 			return err
 		}
@@ -340,6 +337,13 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		c.apiServer = p
 		return nil
 	})
+}
+
+func (c *Cluster) apiServerCommand() command {
+	return command{
+		name: "kube-apiserver", path: programPath(c.root, "kube-apiserver"), args: c.apiServerFlags(),
+		log: filepath.Join(c.dir, "kube-apiserver.log"), namespace: c.apiPlace.Namespace,
+	}
 }
 
 // SetAPIServerFlags replaces the API server's further flags, for the next time that it starts.
@@ -413,7 +417,7 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	}
 	p, err := startProcess(command{
 		name: "kube-controller-manager", path: programPath(c.root, "kube-controller-manager"),
-		log: filepath.Join(c.dir, "kube-controller-manager.log"),
+		log: c.managerLog(),
 		args: []string{
 			"--kubeconfig=" + kubeconfig,
 			"--secure-port=0", // nobody asks it anything
@@ -445,6 +449,8 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 		return err
 	})
 }
+
+func (c *Cluster) managerLog() string { return filepath.Join(c.dir, "kube-controller-manager.log") }
 
 // Config returns a client configuration for one of the users of this cluster, without a rate limit. It panics for a name
 // that is none of them, which is a mistake of the caller's code.

@@ -62,16 +62,23 @@ var onStarter = func() func(f func()) {
 	}
 }()
 
+// noSignal asks whether a process is there.
+const noSignal = syscall.Signal(0)
+
 func startProcess(c command) (*Process, error) {
-	if c.grace == 0 {
-		c.grace = 30 * time.Second
-	}
-	p := &Process{command: c, stop: make(chan struct{}), done: make(chan struct{})}
+	p := newProcess(c)
 	if err := p.spawn(); err != nil {
 		return nil, err
 	}
-	go p.keep()
+	go p.keep(func() error { return p.cmd.Wait() })
 	return p, nil
+}
+
+func newProcess(c command) *Process {
+	if c.grace == 0 {
+		c.grace = 30 * time.Second
+	}
+	return &Process{command: c, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 func (p *Process) spawn() error {
@@ -103,10 +110,10 @@ func (p *Process) spawn() error {
 }
 
 // keep waits for the process and, where asked, starts it again.
-func (p *Process) keep() {
+func (p *Process) keep(await func() error) {
 	defer close(p.done)
 	for {
-		err := p.cmd.Wait()
+		err := await()
 		p.mu.Lock()
 		close(p.exited)
 		p.err = err

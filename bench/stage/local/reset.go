@@ -19,10 +19,11 @@ import (
 
 // Reset makes the cluster as Start returned it, in much less time than a new one takes: Basalt's processes and
 // schedulers end, the control store is another one, and the API server holds what it held at first. That goes past the
-// API server, so nothing is asked for a grace period, and no finalizer holds anything up. Versions go on growing, and
-// so do the logs of the API server and its audit log. What controllers of Kubernetes keep in namespaces of their own
-// stays, and so do cluster roles whose names begin with "system:": they make some of these after their start. A
-// controller that is slow to see a namespace go may leave in it what it keeps in every one (kube-root-ca.crt, default).
+// API server, so nothing is asked for a grace period, and no finalizer holds anything up. The audit log is emptied;
+// versions go on growing, and so does the log of the API server. What controllers of Kubernetes keep in namespaces of
+// their own stays, and so do cluster roles whose names begin with "system:": they make some of these after their start.
+// A controller that is slow to see a namespace go may leave in it what it keeps in every one (kube-root-ca.crt,
+// default).
 //
 // The program basalt is Options.Basalt of what comes now. Reset refuses a cluster whose API server or control store
 // somebody has stopped, or that has a network of its own, and reports processes that had died. After an error the
@@ -40,7 +41,7 @@ func (c *Cluster) Reset(ctx context.Context, basalt string) error {
 		}
 	}
 	old := c.controlStore[0]
-	if err := errors.Join(old.Stop(), os.RemoveAll(old.DataDir()), c.removeLogs()); err != nil {
+	if err := errors.Join(old.Stop(), os.RemoveAll(old.DataDir()), c.removeLogs(), c.emptyAuditLog()); err != nil {
 		return fmt.Errorf("reset the cluster: %w", err)
 	}
 	fresh, err := StartEtcd(ctx, EtcdOptions{Root: c.root, Dir: c.dir, Name: "control-store"})
@@ -68,6 +69,14 @@ func (c *Cluster) removeLogs() error {
 		}
 	}
 	return err
+}
+
+// emptyAuditLog takes from the audit log what it holds. The API server appends to it.
+func (c *Cluster) emptyAuditLog() error {
+	if !c.opts.Audit {
+		return nil
+	}
+	return os.Truncate(c.AuditLog(), 0)
 }
 
 const registry = "/registry/"

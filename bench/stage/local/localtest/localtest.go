@@ -8,18 +8,15 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/pool"
 )
 
 // Etcd starts an etcd of its own for a test, with an empty store, and stops it at the test's end. It takes less than a
@@ -36,19 +33,12 @@ func Etcd(t testing.TB) *local.Etcd {
 }
 
 // Cluster gives a test a control plane to itself, and at the test's end stops every Basalt process that was started in
-// it. Where the package's TestMain calls Run, it may be one that an earlier test has given back, made as new: most of
-// what a control plane costs is its start.
+// it. It may be one that another test has given back, made as new.
 func Cluster(t testing.TB, o local.Options) *local.Cluster {
 	t.Helper()
-	c := takeIdle(t, o)
-	if c == nil {
-		dir, err := dirFor(t)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, err = start(t, o, dir); err != nil {
-			t.Fatal(err)
-		}
+	c, giveBack, err := take(t, o)
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		logs := basaltLogs(c)
@@ -58,93 +48,42 @@ func Cluster(t testing.TB, o local.Options) *local.Cluster {
 		for _, log := range logs {
 			judge(t, log)
 		}
-		if t.Failed() || !giveBack(c, o) {
-			if err := c.Stop(); err != nil {
-				t.Error(err)
-			}
+		if err := giveBack(!t.Failed()); err != nil {
+			t.Error(err)
 		}
 	})
 	return c
 }
 
-// idle are control planes that nobody uses now, with what they were made with, and the folders of all that were made.
-var idle struct {
-	sync.Mutex
-	planes []plane
-	dirs   []string
-}
-
-type plane struct {
-	cluster *local.Cluster
-	options local.Options
-}
-
-// dirFor returns a folder for a control plane, which lasts as long as the test program if others may use it later.
-func dirFor(t testing.TB) (string, error) {
-	if !shared.runs {
-		return t.TempDir(), nil
-	}
-	dir, err := os.MkdirTemp("", "basalt-cluster-")
-	idle.Lock()
-	defer idle.Unlock()
-	idle.dirs = append(idle.dirs, dir)
-	return dir, err
-}
-
-// handedOn reports whether control planes with these options serve several tests: not if the API server writes an audit
-// log, which tests read from the beginning, or if there is more than one machine.
-func handedOn(o local.Options) bool {
-	return !o.Audit && o.Network == nil && o.ControlStoreMembers <= 1
-}
-
-// giveBack keeps a control plane for other tests, and reports whether it did.
-func giveBack(c *local.Cluster, o local.Options) bool {
-	if !shared.runs || !handedOn(o) || !c.Untouched() {
-		return false
-	}
-	idle.Lock()
-	defer idle.Unlock()
-	idle.planes = append(idle.planes, plane{c, o})
-	return true
-}
-
-// takeIdle returns a control plane with these options that is as new, or nil if there is none.
-func takeIdle(t testing.TB, o local.Options) *local.Cluster {
+// take returns a control plane: from the pool of the process that runs this test program, from the program's own, or
+// one that is stopped when it is given back.
+func take(t testing.TB, o local.Options) (c *local.Cluster, giveBack func(clean bool) error, err error) {
 	t.Helper()
-	idle.Lock()
-	at := slices.IndexFunc(idle.planes, func(p plane) bool {
-		has := p.options
-		return handedOn(o) && has.ControllerManager == o.ControllerManager &&
-			slices.Equal(has.APIServerFlags, o.APIServerFlags)
-	})
-	if at < 0 {
-		idle.Unlock()
-		return nil
+	names := []string{"etcd", "kube-apiserver"}
+	if o.ControllerManager {
+		names = append(names, "kube-controller-manager")
 	}
-	c := idle.planes[at].cluster
-	idle.planes = slices.Delete(idle.planes, at, at+1)
-	idle.Unlock()
-	if err := c.Reset(t.Context(), o.Basalt); err != nil {
-		t.Errorf("a control plane that another test gave back: %v", errors.Join(err, c.Stop()))
-		return nil
+	root := Programs(t, names...)
+	switch socket := os.Getenv(pool.Socket); {
+	case !pool.Lends(o) || socket == "" && !shared.runs:
+		o.Root, o.Dir = root, t.TempDir()
+		c, err = local.Start(t.Context(), o)
+		return c, func(bool) error { return c.Stop() }, err
+	case socket != "":
+		return pool.Borrow(t.Context(), socket, o)
 	}
-	return c
+	own := ownPool(root)
+	c, err = own.Take(t.Context(), o)
+	return c, func(clean bool) error { own.Give(c, clean); return nil }, err
 }
 
-// stopIdle stops what no test will use any more.
-func stopIdle() error {
-	idle.Lock()
-	defer idle.Unlock()
-	errs := make([]error, len(idle.planes))
-	var wg sync.WaitGroup
-	for i, p := range idle.planes {
-		wg.Go(func() { errs[i] = p.cluster.Stop() })
+func ownPool(root string) *pool.Pool {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.own == nil {
+		shared.own = pool.New(root, os.Stderr)
 	}
-	wg.Wait()
-	for _, dir := range idle.dirs {
-		errs = append(errs, os.RemoveAll(dir))
-	}
-	return errors.Join(errs...)
+	return shared.own
 }
 
 // Basalt builds Basalt's program, with the race detector if the test has it, and returns what local.Options.Basalt
@@ -169,30 +108,35 @@ func basalt(t testing.TB, name string) string {
 	return Programs(t, name) + "/bin/" + name
 }
 
+// shared is what the tests of a program share.
 var shared struct {
+	runs bool // Run was called
+
 	sync.Mutex
-	runs    bool
-	cluster *local.Cluster
-	err     error
-	dir     string
+	own *pool.Pool
+
+	once     sync.Once
+	cluster  *local.Cluster
+	giveBack func(clean bool) error
+	err      error
 }
 
-// Run is for a TestMain: it runs the tests, stops the shared cluster and exits.
+// Run is for a TestMain: it runs the tests, gives back or stops the control planes that they shared, and exits.
 func Run(m *testing.M) {
 	shared.runs = true
 	code := m.Run()
-	if err := stopIdle(); err != nil {
-		os.Stderr.WriteString("stop the control planes: " + err.Error() + "\n")
-		code = max(code, 1)
-	}
-	if shared.cluster != nil {
-		if err := shared.cluster.Stop(); err != nil {
-			os.Stderr.WriteString("stop the shared cluster: " + err.Error() + "\n")
+	end := func(what string, err error) {
+		if err != nil {
+			os.Stderr.WriteString(what + ": " + err.Error() + "\n")
 			code = max(code, 1)
 		}
 	}
-	if shared.dir != "" {
-		_ = os.RemoveAll(shared.dir)
+	if shared.cluster != nil {
+		err := shared.cluster.StopBasalt()
+		end("stop the shared control plane", errors.Join(err, shared.giveBack(code == 0)))
+	}
+	if shared.own != nil {
+		end("stop the control planes", shared.own.Close())
 	}
 	os.Exit(code)
 }
@@ -201,16 +145,13 @@ func Run(m *testing.M) {
 // of its own in it and leaves the processes alone. The package's TestMain must call Run.
 func Shared(t testing.TB) *local.Cluster {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
 	if !shared.runs {
 		t.Fatal("localtest.Shared needs a TestMain that calls localtest.Run")
 	}
-	if shared.cluster == nil && shared.err == nil {
-		if shared.dir, shared.err = os.MkdirTemp("", "basalt-shared-"); shared.err == nil {
-			shared.cluster, shared.err = start(t, local.Options{Audit: true}, shared.dir)
-		}
-	}
+	shared.once.Do(func() {
+		shared.err = errors.New("the control plane that all tests share did not start") // if building it ends the test
+		shared.cluster, shared.giveBack, shared.err = take(t, local.Options{Audit: true})
+	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -235,45 +176,6 @@ func Wait(t testing.TB, limit time.Duration, what string, ask func(ctx context.C
 		}
 		if !wait.For(ctx, pause) {
 			t.Fatalf("waited %s for %s: %v", limit, what, last)
-		}
-	}
-}
-
-func start(t testing.TB, o local.Options, dir string) (*local.Cluster, error) {
-	t.Helper()
-	names := []string{"etcd", "kube-apiserver"}
-	if o.ControllerManager {
-		names = append(names, "kube-controller-manager")
-	}
-	o.Root, o.Dir = Programs(t, names...), dir
-	started, err := startTurn(t.Context(), o.Root)
-	if err != nil {
-		return nil, err
-	}
-	defer started()
-	return local.Start(t.Context(), o)
-}
-
-// starting is how many control planes start at a time, of all test programs in this checkout. A start takes a processor
-// for seconds: with more of them at once, all would be late.
-const starting = 2
-
-// startTurn waits until fewer than that many others start, and returns what lets the next one begin.
-func startTurn(ctx context.Context, root string) (started func(), err error) {
-	for {
-		for i := range starting {
-			name := filepath.Join(root, "bin", fmt.Sprint(".start-", i))
-			file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
-			if err != nil {
-				return nil, err
-			}
-			if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-				return func() { _ = file.Close() }, nil // which unlocks it, as the end of this process does
-			}
-			_ = file.Close()
-		}
-		if !wait.For(ctx, 50*time.Millisecond) {
-			return nil, fmt.Errorf("wait for others to start: %w", context.Cause(ctx))
 		}
 	}
 }
