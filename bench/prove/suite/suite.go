@@ -28,6 +28,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"basalt.dev/basalt/bench/prove/seeds"
@@ -179,7 +180,10 @@ func (o Options) goTest(ctx context.Context, r *report, name, socket string, arg
 	if o.Full {
 		cmd.Env = append(cmd.Env, seeds.Full+"=1")
 	}
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test passes it on, and servers are stopped
+	// go test leaves it to the terminal to tell the test programs that they are to end. They have a group of their own,
+	// so that it is said once, whoever says it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 30 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -2,10 +2,15 @@ package suite
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -51,6 +56,20 @@ import "testing"
 func TestPanics(*testing.T) { panic("at the disco") }
 `,
 		"nothing/nothing.go": "package nothing\n",
+		"hangs/a_test.go": `package hangs
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestHangs(*testing.T) {
+	os.WriteFile("pid", fmt.Append(nil, os.Getpid()), 0o644)
+	time.Sleep(time.Hour)
+}
+`,
 	} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -139,6 +158,31 @@ func TestRun(t *testing.T) {
 	}
 	if _, err = run(Options{Packages: []string{"./gone"}}); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("a package that is not there: %v", err)
+	}
+}
+
+// TestInterrupt ends a run while a test hangs: nothing of it is left.
+func TestInterrupt(t *testing.T) {
+	root := project(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() {
+		ended <- Run(ctx, Options{Root: root, Timeout: time.Minute, Out: io.Discard, Packages: []string{"./hangs"}})
+	}()
+	pid := 0
+	for deadline := time.Now().Add(time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(root, "hangs", "pid"))
+		if pid, _ = strconv.Atoi(string(text)); pid == 0 && time.Now().After(deadline) {
+			t.Fatal("the test did not begin")
+		}
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a run that was interrupted has passed")
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the test program runs on: %v", err)
 	}
 }
 
