@@ -28,7 +28,7 @@ func TestToldBeforeShown(t *testing.T) {
 	of("late", "n4", 9)
 	x := func(labels map[string]string) bool { return labels["app"] == "x" }
 	for moment, want := range map[int]map[string]string{3: {"a": "n1", "b": "n2"}, 6: {"b": "n2"}} {
-		pods := o.bound(l, at(moment), func(s sight) bool { return x(s.labels) })
+		pods := o.bound(l, at(moment), func(s *sight) bool { return x(s.labels) })
 		o.ahead(pods, l, at(moment), x)
 		if !maps.Equal(pods, want) {
 			t.Errorf("at %d: %v support it, want %v", moment, pods, want)
