@@ -18,6 +18,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/node"
 )
@@ -29,11 +30,15 @@ import (
 // pod of a gang uncharged, only pods of closing reservations are evicted, and statuses have one writer an epoch. When it
 // ends: every gang that fits is bound wholly, no reservation is left without a gang, and nothing is held for nobody.
 func TestWorld(t *testing.T) {
-	seeds, steps := *worldSeeds, 25000
-	if testing.Short() {
-		seeds = min(seeds, 4)
+	first, n, steps := *firstSeed, *worldSeeds, 25000
+	switch {
+	case n == 0 && seeds.InFull():
+		n = 32
+	case n == 0:
+		n = 10
+		first = int64(seeds.ByDate(t, int(n)))
 	}
-	for seed := *firstSeed; seed < *firstSeed+seeds; seed++ {
+	for seed := first; seed < first+n; seed++ {
 		t.Run(strconv.FormatInt(seed, 10), func(t *testing.T) {
 			w := newWorld(t, seed)
 			defer func() {
@@ -72,7 +77,7 @@ func TestSameSeedSameOutputs(t *testing.T) {
 }
 
 var (
-	worldSeeds = flag.Int64("seeds", 32, "how many seeds TestWorld runs")
+	worldSeeds = flag.Int64("seeds", 0, "how many seeds TestWorld runs; if 0, those of the day")
 	firstSeed  = flag.Int64("first", 0, "the first of them")
 )
 

@@ -37,7 +37,7 @@ func run(t *testing.T, program string, args ...string) string {
 // the first 300 as well. A seed that fails is run again with `bin/basalt-bench sim --seed`. It takes a minute because a
 // seed takes a second of a core.
 func TestSeeds(t *testing.T) {
-	runs := map[string]int{fmt.Sprint(seeds.ByDate(t, 60)): 60}
+	runs := map[string]int{fmt.Sprint(seeds.ByDate(t, 40)): 40}
 	if seeds.InFull() {
 		runs["1"] = 300
 	}
