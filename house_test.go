@@ -451,7 +451,8 @@ func TestDocCommentsBeginWithTheName(t *testing.T) {
 	}
 }
 
-// gofmt is part of a toolchain that a test need not find; its formatting is in a package.
+// gofmt is part of a toolchain that a test need not find; its formatting is in a package. It takes 20 s beside other
+// tests because it parses every file under the race detector.
 func TestSourcesAreFormatted(t *testing.T) {
 	for _, s := range sources(t) {
 		is, err := os.ReadFile(s.file)

@@ -16,7 +16,7 @@ import (
 func TestFairShares(t *testing.T) {
 	rng, rounds := rand.New(rand.NewSource(1)), 300
 	if !seeds.InFull() {
-		rng, rounds = rand.New(rand.NewSource(int64(seeds.ByDate(t, 1)))), 100
+		rng, rounds = rand.New(rand.NewSource(int64(seeds.ByDate(t, 1)))), 40
 	}
 	names := []string{"cpu", "gpu", "memory"}
 	for round := range rounds {

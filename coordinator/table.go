@@ -64,6 +64,24 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 	load := make([]int, len(shards))
 	// owner[b] is an index into shards, or nobody, or kept for a dead one.
 	const nobody, dead = -1, -2
+	type heir struct {
+		owner int
+		taken bool
+	}
+	var heirs []heir // of each member before
+	if before != nil {
+		for _, m := range before.Members {
+			h := heir{owner: nobody}
+			if i, lives := living[m.Incarnation]; lives {
+				h.owner = i
+			} else if i, back := names[m.Name]; back {
+				h = heir{i, true}
+			} else if hold {
+				h.owner = dead
+			}
+			heirs = append(heirs, h)
+		}
+	}
 	var owner [api.Buckets]int
 	var move Move
 	for b := range owner {
@@ -71,17 +89,12 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 		if before == nil || before.Owners[b] == api.Nobody || int(before.Owners[b]) >= len(before.Members) {
 			continue
 		}
-		m := before.Members[before.Owners[b]]
-		if i, lives := living[m.Incarnation]; lives {
-			owner[b] = i
-		} else if i, back := names[m.Name]; back {
-			owner[b] = i
+		h := heirs[before.Owners[b]]
+		if owner[b] = h.owner; h.taken {
 			move.Taken++
-		} else if hold {
-			owner[b] = dead
 		}
-		if owner[b] >= 0 {
-			load[owner[b]]++
+		if h.owner >= 0 {
+			load[h.owner]++
 		}
 	}
 	bound := 0

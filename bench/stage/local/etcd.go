@@ -162,9 +162,9 @@ func (e *Etcd) command() command {
 		args = append(args, "--unsafe-no-fsync")
 	}
 	if e.opts.NoSync && len(e.opts.Places) == 1 {
-		// A member that is alone need not wait a second before it elects itself. Only here: the control store keeps the
+		// A member that is alone need not wait long before it elects itself. Only here: the control store keeps the
 		// production value, because the shortest lease follows from it.
-		args = append(args, "--election-timeout=100", "--heartbeat-interval=20")
+		args = append(args, "--election-timeout=500", "--heartbeat-interval=100")
 	}
 	return command{
 		name: "etcd " + e.opts.Name, path: programPath(e.opts.Root, "etcd"), args: args, namespace: e.place.Namespace,

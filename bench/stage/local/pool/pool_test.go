@@ -99,7 +99,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestDiesInUse ends a server of a control plane that somebody has, and then the pool.
+// TestDiesInUse ends a server of a control plane that somebody has, and then the pool. It takes 30 s beside other tests
+// because a control plane starts.
 func TestDiesInUse(t *testing.T) {
 	p := pool.New(localtest.Programs(t, "etcd", "kube-apiserver"), t.Output())
 	c, err := p.Take(t.Context(), local.Options{})
