@@ -37,6 +37,35 @@ type Move struct {
 	Moved int // buckets that went from one living shard to another
 }
 
+const nobody, dead = -1, -2 // in place of an index
+
+// heir is who goes on with the buckets of a member.
+type heir struct {
+	owner int // an index into shards, or nobody, or dead: they are kept for it
+	taken bool
+}
+
+// heirs returns one for each member: itself if it lives, else who has its name now.
+func heirs(members []api.Member, shards []Shard, hold bool) []heir {
+	living := make(map[api.Incarnation]int, len(shards))
+	names := make(map[string]int, len(shards))
+	for i, s := range shards {
+		living[s.Incarnation], names[s.Name] = i, i
+	}
+	out := make([]heir, len(members))
+	for i, m := range members {
+		out[i] = heir{owner: nobody}
+		if at, lives := living[m.Incarnation]; lives {
+			out[i].owner = at
+		} else if at, back := names[m.Name]; back {
+			out[i] = heir{at, true}
+		} else if hold {
+			out[i].owner = dead
+		}
+	}
+	return out
+}
+
 // Assign makes the next table of the one before, which may be nil, and the living shards. It moves only what must move:
 // a new incarnation gets all buckets of a dead one of its name; the other buckets of the dead go by rendezvous hashing
 // with bounded load (Mirrokni, Thorup, Zadimoghaddam: nobody gets more than 5/4 of the average), unless hold keeps them
@@ -56,31 +85,11 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 			takers = append(takers, i)
 		}
 	}
-	living := make(map[api.Incarnation]int, len(shards))
-	names := make(map[string]int, len(shards))
-	for i, s := range shards {
-		living[s.Incarnation], names[s.Name] = i, i
-	}
 	load := make([]int, len(shards))
 	// owner[b] is an index into shards, or nobody, or kept for a dead one.
-	const nobody, dead = -1, -2
-	type heir struct {
-		owner int
-		taken bool
-	}
-	var heirs []heir // of each member before
+	var after []heir
 	if before != nil {
-		for _, m := range before.Members {
-			h := heir{owner: nobody}
-			if i, lives := living[m.Incarnation]; lives {
-				h.owner = i
-			} else if i, back := names[m.Name]; back {
-				h = heir{i, true}
-			} else if hold {
-				h.owner = dead
-			}
-			heirs = append(heirs, h)
-		}
+		after = heirs(before.Members, shards, hold)
 	}
 	var owner [api.Buckets]int
 	var move Move
@@ -89,7 +98,7 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 		if before == nil || before.Owners[b] == api.Nobody || int(before.Owners[b]) >= len(before.Members) {
 			continue
 		}
-		h := heirs[before.Owners[b]]
+		h := after[before.Owners[b]]
 		if owner[b] = h.owner; h.taken {
 			move.Taken++
 		}
