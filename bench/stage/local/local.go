@@ -321,14 +321,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		}
 		client, err := kubernetes.NewForConfig(c.Config(Admin))
 		if err == nil {
-			err = p.waitReady(ctx, 0, func(ctx context.Context) error {
-				if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
-					return err
-				}
-				// The server makes its namespaces after it calls itself ready; nothing can be created before.
-				_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
-				return err
-			})
+			err = p.waitReady(ctx, 0, func(ctx context.Context) error { return answers(ctx, client) })
 		}
 		if err != nil {
 			p.Kill()
@@ -337,6 +330,16 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		c.apiServer = p
 		return nil
 	})
+}
+
+// answers asks the API server whether something can be created.
+func answers(ctx context.Context, client kubernetes.Interface) error {
+	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return err
+	}
+	// The server makes its namespaces after it calls itself ready; nothing can be created before.
+	_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+	return err
 }
 
 func (c *Cluster) apiServerCommand() command {

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes"
 )
 
 // Reset makes the cluster as Start returned it, in much less time than a new one takes: Basalt's processes and
@@ -53,6 +55,31 @@ func (c *Cluster) Reset(ctx context.Context, basalt string) error {
 		return fmt.Errorf("reset the cluster: %w", err)
 	}
 	return nil
+}
+
+// Pause stops the control plane's processes where they are, so that one that nobody uses costs nothing. Resume lets them
+// go on; Stop ends them in either case.
+func (c *Cluster) Pause() error {
+	var err error
+	for _, p := range slices.Backward(c.Processes()) { // clients first
+		err = errors.Join(err, p.Signal(syscall.SIGSTOP))
+	}
+	return err
+}
+
+// Resume ends a Pause and returns when the API server answers. Connections between the processes live on, or are made
+// again.
+func (c *Cluster) Resume(ctx context.Context) error {
+	for _, p := range c.Processes() {
+		if err := p.Signal(syscall.SIGCONT); err != nil {
+			return fmt.Errorf("resume %s: %w", p.Name(), err)
+		}
+	}
+	client, err := kubernetes.NewForConfig(c.Config(Admin))
+	if err != nil {
+		return err
+	}
+	return c.apiServer.waitReady(ctx, 0, func(ctx context.Context) error { return answers(ctx, client) })
 }
 
 // Untouched reports whether all servers of the cluster run, and nobody has stopped one, or could have.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -49,7 +50,19 @@ func TestLend(t *testing.T) {
 	if other.Dir() == one.Dir() {
 		t.Error("one control plane was lent to two")
 	}
+	servers := one.Processes()
 	back(true)
+	for _, server := range servers {
+		if strings.Contains(server.Name(), "control-store") {
+			continue // there is another one now
+		}
+		localtest.Wait(t, time.Minute, "what nobody uses to be paused", func(context.Context) error {
+			if state := local.Stat(server.Pid()); state == nil || state[0] != "T" {
+				return fmt.Errorf("%s is in state %v", server.Name(), state)
+			}
+			return nil
+		})
+	}
 	again, back := borrow(t, socket, local.Options{Audit: true})
 	if again.Dir() != one.Dir() {
 		t.Error("a control plane that came back was not handed on")
@@ -110,6 +123,7 @@ func TestDiesInUse(t *testing.T) {
 	for _, process := range c.Processes() {
 		if strings.Contains(process.Name(), "api-store") {
 			_ = syscall.Kill(process.Pid(), syscall.SIGKILL)
+			<-process.Done()
 		}
 	}
 	p.Give(c, true)
