@@ -57,8 +57,8 @@ func (c *Cluster) Reset(ctx context.Context, basalt string) error {
 	return nil
 }
 
-// Pause stops the control plane's processes where they are, so that one that nobody uses costs nothing. Resume lets them
-// go on; Stop ends them in either case.
+// Pause stops the control plane's processes where they are, so that one that nobody uses costs nothing. Resume lets
+// them go on; Stop ends them in either case.
 func (c *Cluster) Pause() error {
 	var err error
 	for _, p := range slices.Backward(c.Processes()) { // clients first

@@ -2,7 +2,8 @@
 // plane costs is its start, five seconds of a processor. Test programs that run side by side borrow them from one pool,
 // whose owner is the process that runs them.
 //
-// One that nobody uses is paused: else it would take 5 % of a processor, and all of them together more than their starts.
+// One that nobody uses is paused: else it would take 5 % of a processor, and all of them together more than their
+// starts.
 //
 // It decides when control planes start and stop, and owns them; a borrower can pause, stop and start a server, but then
 // the control plane is used no more. It refuses to hand on what Reset could not make as new, and what a borrower gave
