@@ -62,6 +62,7 @@ type check struct {
 	mayClaim  map[string]bool      // who asked so that others may be evicted
 	limited   time.Time            // when limits in force changed last
 
+	untold  map[string]bool // pods that were to be evicted when their gang's status did not say that it had its minimum
 	claimed map[string]bool // gangs whose record has a claim
 	doomed  map[string]bool // pods that a record condemned
 
@@ -91,7 +92,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}, cliques: map[string][]cliqueSince{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, untold: map[string]bool{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}, cliques: map[string][]cliqueSince{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {
@@ -468,14 +469,21 @@ func (c *check) canLand(p *corev1.Pod, key string, r *wire.IntentRow) bool {
 }
 
 // asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands, its
-// PodGroup may have gone and a namesake may have come.
+// PodGroup may have gone and a namesake may have come. And it notes whether the gang's status did not say then that it
+// had its minimum: what a predecessor writes may land between the call and the eviction.
 func (c *check) asksToEvict(uid string) {
 	p := c.w.api.podByUID(uid)
-	if p == nil || c.bound[uid] != "" {
+	if p == nil {
 		return
 	}
-	if gang := c.closingOf(p); gang != "" {
-		c.going[uid] = gang
+	gang := c.bound[uid]
+	if gang == "" {
+		if gang = c.closingOf(p); gang != "" {
+			c.going[uid] = gang
+		}
+	}
+	if !c.w.api.toldPlaced(gang) {
+		c.untold[uid] = true
 	}
 }
 
@@ -547,7 +555,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 				return
 			}
 			if g := c.gang(gang); g.most > 0 && len(g.ever) >= g.most && !g.meddled {
-				if !w.api.toldPlaced(gang) {
+				if c.untold[string(p.UID)] || !w.api.toldPlaced(gang) {
 					w.count("evictions from gangs that were whole and not yet told so")
 					return
 				}
