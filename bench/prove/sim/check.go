@@ -92,7 +92,10 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
-		roles: map[string]string{}, placedAt: map[string]time.Time{}, untold: map[string]bool{}, ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{}, mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{}, cliques: map[string][]cliqueSince{}}
+		roles: map[string]string{}, placedAt: map[string]time.Time{}, untold: map[string]bool{},
+		ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{},
+		mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{},
+		cliques: map[string][]cliqueSince{}}
 }
 
 func (c *check) gang(uid string) *gangSeen {

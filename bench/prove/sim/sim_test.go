@@ -50,11 +50,11 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestBugs switches seeded bugs on, one after another, of those that show in one seed of a few: a third of them each
+// TestBugs switches seeded bugs on, one after another, of those that show in one seed of a few: a sixth of them each
 // day, all in full. Which seed that is changes with every change of a core. It takes a minute because a bug takes some
 // seeds.
 func TestBugs(t *testing.T) {
-	const parts = 3
+	const parts = 6
 	turn := seeds.Turn(t, parts)
 	n := 0
 	for _, bug := range Bugs {
