@@ -471,25 +471,6 @@ func (c *check) canLand(p *corev1.Pod, key string, r *wire.IntentRow) bool {
 	return p.ResourceVersion == r.PodResourceVersion && !c.freed[writer+" "+rowKey(r.PodUid, r.PodResourceVersion, r.Node)]
 }
 
-// asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands, its
-// PodGroup may have gone and a namesake may have come. And it notes whether the gang's status did not say then that it
-// had its minimum: what a predecessor writes may land between the call and the eviction.
-func (c *check) asksToEvict(uid string) {
-	p := c.w.api.podByUID(uid)
-	if p == nil {
-		return
-	}
-	gang := c.bound[uid]
-	if gang == "" {
-		if gang = c.closingOf(p); gang != "" {
-			c.going[uid] = gang
-		}
-	}
-	if !c.w.api.toldPlaced(gang) {
-		c.untold[uid] = true
-	}
-}
-
 // closingOf returns the gang whose reservation is closing, of those that ever had the name of a pod's PodGroup, or that names
 // the pod: one that somebody else bound, and labelled anew before its home saw it.
 func (c *check) closingOf(p *corev1.Pod) (gang string) {

@@ -474,3 +474,22 @@ func kindOf(name string) api.GroupKind {
 	}
 	return api.BasaltGroup
 }
+
+// asksToEvict notes for which gang a pod is to be evicted that none of our Bindings tells it of: when the call lands,
+// its PodGroup may have gone and a namesake may have come. And it notes whether the gang's status did not say then that
+// it had its minimum: what a predecessor writes may land between the call and the eviction.
+func (c *check) asksToEvict(uid string) {
+	p := c.w.api.podByUID(uid)
+	if p == nil {
+		return
+	}
+	gang := c.bound[uid]
+	if gang == "" {
+		if gang = c.closingOf(p); gang != "" {
+			c.going[uid] = gang
+		}
+	}
+	if !c.w.api.toldPlaced(gang) {
+		c.untold[uid] = true
+	}
+}
