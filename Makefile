@@ -22,7 +22,7 @@ up: ## start a local cluster with Basalt, leave it running, and print the path o
 down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
-test: bin/basalt-bench compiler ## run all tests of PKG=./..., with the race detector where more than one goroutine runs; about 20 minutes on two cores
+test: bin/basalt-bench compiler ## run all tests of PKG=./..., with the race detector where more than one goroutine runs; about 15 minutes on two cores
 	bin/basalt-bench test $(PKG)
 
 nightly: bin/basalt-bench compiler ## run everything in full: all tests, other controllers, seeded bugs, chaos for 30 minutes, the oracle, the image

@@ -1,8 +1,8 @@
 // Package suite runs the tests of the project: all `go test` runs side by side, one report.
 //
 // It decides which packages are tested under the race detector, in which order packages begin, and how many run at a
-// time. It owns nothing but the `go test` processes that it starts, and judges nothing: a package passes if `go test`
-// says so.
+// time. It owns the `go test` processes that it starts and the control planes that test programs borrow (package pool),
+// and judges nothing: a package passes if `go test` says so.
 //
 // Most tests wait, for leases, grace periods and other processes, and some compute. Two things follow:
 //   - Packages that start servers begin first, several at a time, so that waiting costs nobody a processor. Those that
