@@ -86,12 +86,11 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 		}
 	}
 	load := make([]int, len(shards))
-	// owner[b] is an index into shards, or nobody, or kept for a dead one.
 	var after []heir
 	if before != nil {
 		after = heirs(before.Members, shards, hold)
 	}
-	var owner [api.Buckets]int
+	var owner [api.Buckets]int // indexes into shards, or nobody, or kept for a dead one
 	var move Move
 	for b := range owner {
 		owner[b] = nobody

@@ -42,13 +42,13 @@ func (c *Cluster) Handle() Handle {
 
 // Adopt returns the cluster of a handle, for this process to use. Its servers stay its owner's children: they can be
 // paused, stopped and started here, and Untouched tells the owner whether that could have happened. Basalt's processes
-// are children of this one, and run the program basalt.
-func Adopt(h Handle, basalt string) (*Cluster, error) {
+// are children of this one.
+func Adopt(h Handle) (*Cluster, error) {
 	c := &Cluster{
 		opts: h.Options, root: h.Root, dir: h.Dir, apiPlace: here, apiPort: h.APIPort, configs: map[string]string{},
 		keys: keysIn(h.Dir), users: users{file: tokenFile(h.Dir), tokens: h.Tokens},
 	}
-	c.keys.caPEM, c.opts.Basalt = h.CA, basalt
+	c.keys.caPEM = h.CA
 	control, err := h.ControlStore.adopt()
 	if err != nil {
 		return nil, err

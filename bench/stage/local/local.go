@@ -206,6 +206,9 @@ func stopped(p *Process) (died error) {
 	return died
 }
 
+// UseBasalt names the program that StartShard and StartCoordinator run from now on, as Options.Basalt does.
+func (c *Cluster) UseBasalt(program string) { c.opts.Basalt = program }
+
 // Dir is the folder with data, logs, keys and kubeconfigs.
 func (c *Cluster) Dir() string { return c.dir }
 

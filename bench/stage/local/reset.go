@@ -27,10 +27,10 @@ import (
 // A controller that is slow to see a namespace go may leave in it what it keeps in every one (kube-root-ca.crt,
 // default).
 //
-// The program basalt is Options.Basalt of what comes now. Reset refuses a cluster whose API server or control store
+// Reset refuses a cluster whose API server or control store
 // somebody has stopped, or that has a network of its own, and reports processes that had died. After an error the
 // cluster can only be stopped.
-func (c *Cluster) Reset(ctx context.Context, basalt string) error {
+func (c *Cluster) Reset(ctx context.Context) error {
 	if !c.Untouched() || c.opts.Network != nil || len(c.controlStore) != 1 {
 		return errors.New("reset the cluster: somebody has stopped a part of it, or it has more than one machine")
 	}
@@ -50,7 +50,7 @@ func (c *Cluster) Reset(ctx context.Context, basalt string) error {
 	if err != nil {
 		return err
 	}
-	c.controlStore, c.opts.Basalt = []*Etcd{fresh}, basalt
+	c.controlStore = []*Etcd{fresh}
 	if err := c.restore(ctx); err != nil {
 		return fmt.Errorf("reset the cluster: %w", err)
 	}

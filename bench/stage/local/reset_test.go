@@ -59,9 +59,9 @@ func TestReset(t *testing.T) {
 	admin := client(t, c, local.Admin)
 	settled(t, admin)
 	before, ended := keys(t, store, ""), map[int]bool{}
-	program := localtest.Basalt(t)
+	c.UseBasalt(localtest.Basalt(t))
 	for round := range 2 {
-		if err := c.Reset(t.Context(), program); err != nil {
+		if err := c.Reset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if held := keys(t, c.ControlStore(), ""); len(held) > 0 {
@@ -75,7 +75,7 @@ func TestReset(t *testing.T) {
 			ended[b.Pid()] = true
 		}
 	}
-	if err := c.Reset(t.Context(), program); err != nil {
+	if err := c.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range c.Processes() {
@@ -99,7 +99,7 @@ func TestReset(t *testing.T) {
 	if err := c.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Reset(t.Context(), program); err == nil || c.Untouched() {
+	if err := c.Reset(t.Context()); err == nil || c.Untouched() {
 		t.Errorf("somebody stopped the API server: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func Borrow(
 	}
 	var c *local.Cluster
 	if err == nil {
-		c, err = local.Adopt(got.Handle, o.Basalt)
+		c, err = local.Adopt(got.Handle)
 	}
 	if err != nil {
 		_ = conn.Close()

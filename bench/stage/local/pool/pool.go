@@ -84,6 +84,7 @@ func (p *Pool) Take(ctx context.Context, o local.Options) (*local.Cluster, error
 			has.err = has.cluster.Resume(ctx)
 		}
 		if has.err == nil {
+			has.cluster.UseBasalt(o.Basalt)
 			p.give(has)
 			return has.cluster, nil
 		}
@@ -150,7 +151,7 @@ func (p *Pool) Give(c *local.Cluster, clean bool) {
 		defer close(back.ready)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if back.err = c.Reset(ctx, ""); back.err == nil {
+		if back.err = c.Reset(ctx); back.err == nil {
 			back.err = c.Pause()
 		}
 	})

@@ -116,9 +116,17 @@ func TestLend(t *testing.T) {
 // because a control plane starts.
 func TestDiesInUse(t *testing.T) {
 	p := pool.New(localtest.Programs(t, "etcd", "kube-apiserver"), t.Output())
-	c, err := p.Take(t.Context(), local.Options{})
+	c, err := p.Take(t.Context(), local.Options{Basalt: "/no/such/first"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	p.Give(c, true)
+	if c, err = p.Take(t.Context(), local.Options{Basalt: "/no/such/second"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.StartShard(t.Context(), "shard-0", local.BasaltOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "/no/such/second") {
+		t.Errorf("whoever came second runs another program: %v", err)
 	}
 	for _, process := range c.Processes() {
 		if strings.Contains(process.Name(), "api-store") {
