@@ -71,7 +71,7 @@ func template(t *testing.T, args ...string) []*unstructured.Unstructured {
 	return parse(t, must[string](t)(run(t, "", "helm", args...)))
 }
 
-// combinations are the overlays that can be chosen together: a third of them each day, all in full.
+// combinations are the overlays that can be chosen together: none, and a third of the others each day, all in full.
 func combinations(t *testing.T) (out [][]string) {
 	for _, size := range []string{"", "small", "standard"} {
 		for _, volcano := range []string{"", "volcano-observe", "volcano"} {
@@ -80,17 +80,7 @@ func combinations(t *testing.T) (out [][]string) {
 			}
 		}
 	}
-	if !seeds.InFull() {
-		const parts = 3
-		turn, all := seeds.Turn(t, parts), out
-		out = nil
-		for i, overlays := range all {
-			if i == 0 || i%parts == turn {
-				out = append(out, overlays)
-			}
-		}
-	}
-	return out
+	return append(out[:1:1], seeds.OfTheDay(t, 3, out[1:])...)
 }
 
 // valuesOf are the flags for the values files of some overlays.

@@ -28,17 +28,8 @@ func explored(t *testing.T, cfg Config) Result {
 	return r
 }
 
-// ofTheDay is every third of these, another third each day; all in full.
-func ofTheDay(t *testing.T, all []Config) (some []Config) {
-	const parts = 3
-	turn := seeds.Turn(t, parts)
-	for i, cfg := range all {
-		if seeds.InFull() || i%parts == turn {
-			some = append(some, cfg)
-		}
-	}
-	return some
-}
+// days is in how many of them all configurations of a test have their turn.
+const days = 3
 
 // TestTwoGangs: every interleaving of two gangs over two shards, of which one fits at a time.
 func TestTwoGangs(t *testing.T) { explored(t, Config{Gangs: 2}) }
@@ -55,7 +46,7 @@ func TestEditedLabels(t *testing.T) { explored(t, Config{Gangs: 1, Edits: 1}) }
 // TestImplied: gangs that only their pods describe, over two shards; somebody edits a label of a pod, or makes all pods again;
 // a home shard crashes before or after that.
 func TestImplied(t *testing.T) {
-	cfgs := ofTheDay(t, []Config{
+	cfgs := seeds.OfTheDay(t, days, []Config{
 		{Gangs: 2}, {Gangs: 1, Edits: 1, Delays: 4},
 		{Gangs: 1, Crashes: 1, Victims: "s1", Rested: true, Delays: 4},
 		{Gangs: 2, Crashes: 1, Victims: "s1", Rested: true, Delays: 1},
@@ -72,7 +63,7 @@ func TestImplied(t *testing.T) {
 // TestClaims: a gang claims the room of one that runs, or of one of its pods: in every order without a crash, and in all orders that put off
 // so many steps with a crash of any process at any point.
 func TestClaims(t *testing.T) {
-	for _, cfg := range ofTheDay(t, []Config{
+	for _, cfg := range seeds.OfTheDay(t, days, []Config{
 		{Claim: SmallGang}, {Claim: OnePod}, {Claim: WholeGang}, {Claim: SmallGang, Statuses: true},
 		{Claim: SmallGang, Crashes: 1, Rested: true, Delays: 1}, {Claim: OnePod, Crashes: 1, Rested: true, Delays: -1},
 		{Claim: WholeGang, Crashes: 1, Victims: "s1", Rested: true, Delays: -1},
@@ -95,7 +86,7 @@ func TestSameAgain(t *testing.T) {
 // TestMergesNothingElse: an exploration that merges nothing, and takes every step each time on copies of the cores, ends in
 // the same states.
 func TestMergesNothingElse(t *testing.T) {
-	for _, cfg := range ofTheDay(t, []Config{
+	for _, cfg := range seeds.OfTheDay(t, days, []Config{
 		{Gangs: 1}, {Gangs: 1, Edits: 1, Delays: -1}, {Gangs: 1, Crashes: 1, Victims: "s2", Rested: true, Delays: -1},
 	}) {
 		merged := explored(t, cfg)

@@ -21,8 +21,7 @@ func TestHostile(t *testing.T) {
 		attacks = slices.DeleteFunc(attacks, func(a hostile.Attack) bool {
 			return a.Name == "quantities" // it keeps the API server from answering anybody
 		})
-		turn := seeds.Turn(t, len(attacks))
-		attacks = attacks[turn : turn+1]
+		attacks = seeds.OfTheDay(t, len(attacks), attacks)
 	}
 	o := hostile.Options{
 		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),

@@ -46,6 +46,24 @@ func Turn(t testing.TB, n int) int {
 	return turn
 }
 
+// OfTheDay returns those of all whose turn it is of n parts, or all of them in full.
+func OfTheDay[T any](t testing.TB, n int, all []T) []T {
+	t.Helper()
+	if InFull() {
+		return all
+	}
+	return share(all, n, Turn(t, n))
+}
+
+func share[T any](all []T, n, turn int) (some []T) {
+	for i, one := range all {
+		if i%n == turn {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
 func today(t testing.TB) time.Time {
 	t.Helper()
 	of := os.Getenv(Of)

@@ -22,6 +22,25 @@ func TestDaysShareNoSeed(t *testing.T) {
 	}
 }
 
+// TestShare: in as many days as there are parts, each thing has its turn once; all have it in full.
+func TestShare(t *testing.T) {
+	all, seen := []int{0, 1, 2, 3, 4, 5, 6}, map[int]int{}
+	for turn := range 3 {
+		for _, one := range share(all, 3, turn) {
+			seen[one]++
+		}
+	}
+	for _, one := range all {
+		if seen[one] != 1 {
+			t.Errorf("%d had its turn %d times in three days", one, seen[one])
+		}
+	}
+	t.Setenv(Full, "1")
+	if n := len(OfTheDay(t, 3, all)); n != len(all) {
+		t.Errorf("in full there are %d of %d", n, len(all))
+	}
+}
+
 func TestDayOfAnotherRun(t *testing.T) {
 	t.Setenv(Of, "2026-01-03")
 	day := today(t)

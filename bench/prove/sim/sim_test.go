@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,16 +55,9 @@ func TestSeeds(t *testing.T) {
 // day, all in full. Which seed that is changes with every change of a core. It takes a minute because a bug takes some
 // seeds.
 func TestBugs(t *testing.T) {
-	const parts = 6
-	turn := seeds.Turn(t, parts)
-	n := 0
-	for _, bug := range Bugs {
-		if !bug.Often() {
-			continue
-		}
-		if n++; seeds.InFull() || n%parts == turn {
-			t.Log(run(t, "basalt-bench-faults", "--bugs", "--bug", string(bug.Fault), "--seeds", "200"))
-		}
+	often := slices.DeleteFunc(slices.Clone(Bugs), func(bug Bug) bool { return !bug.Often() })
+	for _, bug := range seeds.OfTheDay(t, 6, often) {
+		t.Log(run(t, "basalt-bench-faults", "--bugs", "--bug", string(bug.Fault), "--seeds", "200"))
 	}
 }
 
