@@ -19,6 +19,7 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[*conn]bool
+	ended bool // a connection that is accepted from now on is closed at once
 }
 
 type conn struct {
@@ -46,6 +47,9 @@ func newProxy(t testing.TB, endpoint string) *proxy {
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
+		p.mu.Lock()
+		p.ended = true
+		p.mu.Unlock()
 		p.each(func(c *conn) { c.end() })
 		p.wg.Wait()
 	})
@@ -68,8 +72,13 @@ func (p *proxy) accept() {
 		c := &conn{client: client, server: server}
 		c.cond = sync.NewCond(&c.mu)
 		p.mu.Lock()
+		ended := p.ended
 		p.conns[c] = true
 		p.mu.Unlock()
+		if ended {
+			c.end()
+			return
+		}
 		p.wg.Go(c.requests)
 		p.wg.Go(c.answers)
 	}
