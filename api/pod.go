@@ -12,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 )
@@ -33,7 +32,6 @@ type Pod struct {
 	Started  bool // the kubelet has accepted it: before that it may still refuse it
 	Deleting bool // has a deletion timestamp
 	Gated    bool // has scheduling gates
-	Owned    bool // a controller would make it again
 
 	// PerController says that Volcano's podgroup controller made the group for the pods of this pod's controller (volcanoPerController).
 	PerController bool
@@ -45,8 +43,10 @@ type Pod struct {
 	PreemptionNever bool // spec.preemptionPolicy is Never: nothing is evicted for it
 	GroupKind       GroupKind
 
-	GraceSeconds int32 // spec.terminationGracePeriodSeconds
-	DeletionCost int32 // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
+	GraceSeconds int32  // spec.terminationGracePeriodSeconds
+	DeletionCost int32  // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
+	Owner        uint64 // PodID of its controller, which would make it again; 0 for none
+	End          End    // of a finished pod
 
 	Node string // spec.nodeName
 	// Nominated is the node that another scheduler keeps for a pod of its own that has none yet.
@@ -289,7 +289,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	} else if !out.Ours {
 		out.Nominated = p.Status.NominatedNodeName
 	}
-	out.Owned = metav1.GetControllerOfNoCopy(p) != nil
+	out.readLife(p)
 	out.PreemptionNever = p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == v1.PreemptNever
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		out.GraceSeconds = int32(max(0, min(*s, maxGrace)))

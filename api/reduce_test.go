@@ -33,7 +33,8 @@ func TestFromPod(t *testing.T) {
 		{"the gang label with a node", func(p *v1.Pod) { p.Labels, p.Spec.NodeName = map[string]string{LabelGang: "g"}, "n" }, func(p *Pod) bool { return p.Gang == "g" && p.Node == "n" }},
 		{"the labels of group and queue", func(p *v1.Pod) { p.Labels = map[string]string{LabelPodGroup: "g", LabelQueue: "q"} }, func(p *Pod) bool { return p.Group == "g" && p.Queue == "q" }},
 		{"pending", func(*v1.Pod) {}, func(p *Pod) bool {
-			return p.Ours && !p.Finished && !p.Started && !p.Deleting && !p.Gated && !p.Owned && p.Priority == 0 && p.ConditionReason == ""
+			return p.Ours && !p.Finished && !p.Started && !p.Deleting && !p.Gated &&
+				!p.Owned() && p.Priority == 0 && p.ConditionReason == ""
 		}},
 		{"of another scheduler", func(p *v1.Pod) { p.Spec.SchedulerName = "default-scheduler" }, func(p *Pod) bool { return !p.Ours }},
 		{"running", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, func(p *Pod) bool { return p.Started && !p.Finished }},
@@ -44,8 +45,10 @@ func TestFromPod(t *testing.T) {
 		{"gated", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "x"}} }, func(p *Pod) bool { return p.Gated }},
 		{"with a controller", func(p *v1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Controller: &yes}, {Controller: &no}, {}}
-		}, func(p *Pod) bool { return p.Owned }},
-		{"with owners that are no controllers", func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Controller: &no}, {}} }, func(p *Pod) bool { return !p.Owned }},
+		}, func(p *Pod) bool { return p.Owned() }},
+		{"with owners that are no controllers", func(p *v1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Controller: &no}, {}}
+		}, func(p *Pod) bool { return !p.Owned() }},
 		{"told why it waits", func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: "r", Message: "m"}, {Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "x"}}
 		}, func(p *Pod) bool { return p.ConditionReason == "r" && p.ConditionMessage == "m" }},

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The Strip functions return what Basalt reads of an object, so that the rest is neither kept nor sent between processes. They do not
@@ -43,7 +44,8 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		out.Spec.ResourceClaims = []v1.PodResourceClaim{{}}
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller}}
+		_, uid := controllerOf(p)
+		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller, UID: types.UID(uid)}}
 		if volcanoPerController(p) {
 			out.OwnerReferences[0].UID = owner.UID
 		}
@@ -60,6 +62,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	if resized(p) {
 		stripStatus(out, p)
 	}
+	stripEnd(out, p)
 	stripExcess(out)
 	if _, excess := prefers(p); excess != "" {
 		if out.Annotations == nil {

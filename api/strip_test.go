@@ -114,6 +114,9 @@ func TestStripping(t *testing.T) {
 			p.Annotations["scheduling.k8s.io/group-name"] = api.VolcanoPerController + strings.Repeat("u", i)
 		}
 		fill.Fill(&p.Status.Phase)
+		if i%5 == 0 {
+			p.Status.Phase = []v1.PodPhase{v1.PodSucceeded, v1.PodFailed}[i/5%2]
+		}
 		fill.Fill(&p.Status.Conditions)
 		fill.Fill(&p.Status.ContainerStatuses)
 		fill.Fill(&p.Status.InitContainerStatuses)

@@ -19,6 +19,8 @@ type gang struct {
 	serial       uint64    // of the newest message acted on, 0 when none was in this term
 	attempt      uint64    // the newest heard of
 	asksPatience bool      // to keep what it holds (patience.go)
+	inVain       int       // how often it was allowed to, and found no room,
+	impatient    time.Time // and until when it is not again
 	refused      bool      // the request with this serial was denied and not kept
 	own          [1]uint64 // podSet of a gang of one
 	req          *request

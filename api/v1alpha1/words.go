@@ -78,6 +78,7 @@ const (
 	ReasonQueueNotLeaf           = "QueueNotLeaf"           // False: the queue has children; gangs live in leaves
 	ReasonQueueNotAllowed        = "QueueNotAllowed"        // False: the namespace may not use the queue; the message names both
 	ReasonQueueMismatch          = "QueueMismatch"          // False: pods of the group name different queues
+	ReasonFinished               = "Finished"               // its pods have ended, and as many as minCount have succeeded
 	ReasonNotEnoughPods          = "NotEnoughPods"          // False: fewer than minCount pods exist that may be scheduled
 	ReasonNotEnoughPodsOfTask    = "NotEnoughPodsOfTask"    // False: of a Volcano PodGroup, fewer than minTaskMember of a task
 	ReasonNeverFits              = "NeverFits"              // False: asks for more than a queue of its path will ever have, or than may be asked for

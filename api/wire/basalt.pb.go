@@ -4989,6 +4989,7 @@ type HoldRequest struct {
 	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised
 	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
+	Order         uint32                 `protobuf:"varint,17,opt,name=order,proto3" json:"order,omitempty"`     // not 0: pods are placed in the order of the message; from 3 on, on any node that takes them, not on the best
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5131,6 +5132,13 @@ func (x *HoldRequest) GetClaimed() bool {
 func (x *HoldRequest) GetGrade() uint32 {
 	if x != nil {
 		return x.Grade
+	}
+	return 0
+}
+
+func (x *HoldRequest) GetOrder() uint32 {
+	if x != nil {
+		return x.Order
 	}
 	return 0
 }
@@ -9231,7 +9239,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\aPodWant\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1b\n" +
 	"\tpod_class\x18\x02 \x01(\rR\bpodClass\x12\x16\n" +
-	"\x06domain\x18\x03 \x01(\rR\x06domain\"\xc8\x04\n" +
+	"\x06domain\x18\x03 \x01(\rR\x06domain\"\xde\x04\n" +
 	"\vHoldRequest\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12(\n" +
@@ -9250,7 +9258,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\adomains\x18\x10 \x03(\v2\x15.basalt.wire.v1.LabelR\adomains\x12\x16\n" +
 	"\x06awaits\x18\x0e \x03(\tR\x06awaits\x12\x18\n" +
 	"\aclaimed\x18\x0f \x01(\bR\aclaimed\x12\x14\n" +
-	"\x05grade\x18\f \x01(\rR\x05grade\"3\n" +
+	"\x05grade\x18\f \x01(\rR\x05grade\x12\x14\n" +
+	"\x05order\x18\x11 \x01(\rR\x05order\"3\n" +
 	"\x04Held\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\"\x82\x01\n" +

@@ -25,6 +25,7 @@ type simulation struct {
 	seeds, steps int
 	verbose      bool
 	hash         bool
+	progress     bool
 	script, keep string
 	bugs         bool
 	bug          string
@@ -59,6 +60,8 @@ func simCommand() *cobra.Command {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with --seed or --script: print every line")
 	f.BoolVar(&o.hash, "hash", false, "print a line for each seed: seed, steps, hash of the log, hash of all outputs; "+
 		"equal lines of two versions mean that nothing changed, also in statuses and events")
+	f.BoolVar(&o.progress, "progress", false, "judge also that nobody waits for ever who could start, "+
+		"in every fourth seed in a world in which gangs live more than once")
 	f.DurationVar(&o.shrink, "shrink", time.Minute, "how long to shrink the script of the first failure")
 	f.StringVar(&o.keep, "keep", "", "directory to write shrunk scripts to; if empty, the first one is printed")
 	f.BoolVar(&o.bugs, "bugs", false, "enable seeded bugs, one after another, and find each of them")
@@ -68,7 +71,7 @@ func simCommand() *cobra.Command {
 }
 
 func (o *simulation) single(ctx context.Context) error {
-	cfg := sim.Config{Seed: o.one, Steps: o.steps, Outputs: o.hash}
+	cfg := sim.Config{Seed: o.one, Steps: o.steps, Outputs: o.hash, Progress: o.progress}
 	if o.verbose {
 		cfg.Out = os.Stdout
 	}
@@ -152,7 +155,7 @@ func (o *simulation) many(ctx context.Context) error {
 				if seed >= o.first+uint64(o.seeds) || ctx.Err() != nil {
 					return
 				}
-				r := sim.Run(sim.Config{Seed: seed, Steps: o.steps, Tail: 40, Outputs: o.hash})
+				r := sim.Run(sim.Config{Seed: seed, Steps: o.steps, Tail: 40, Outputs: o.hash, Progress: o.progress})
 				mu.Lock()
 				if o.hash {
 					for waiting[seed] = r; waiting[print].Script != nil; print++ {
@@ -224,7 +227,7 @@ func (o *simulation) hunt(ctx context.Context) error {
 		}
 		violation, _, _ := strings.Cut(r.Violation, "\n")
 		fmt.Printf("%-22s %5d %7d %8s  %.150s\n", bug.Fault, took, r.Step, r.Simulated.Round(time.Second), violation)
-		if without := sim.Run(sim.Config{Seed: r.Seed, Steps: o.steps}); without.Violation != "" {
+		if without := sim.Run(sim.Config{Seed: r.Seed, Steps: o.steps, Progress: o.progress}); without.Violation != "" {
 			return fmt.Errorf("seed %d fails without the bug %s, too: %s", r.Seed, bug.Fault, without.Violation)
 		}
 		if o.keep != "" {

@@ -90,7 +90,7 @@ func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
 	case len(g.members) == 0 && g.group.Shown.Scheduled.Yes && g.charge.yields == nil:
 		return g.group.Shown // its pods are gone, however they ended
 	case g.name.Kind == api.UpstreamGroup:
-		return api.GroupStatus{Reserved: shownAs(c.reservedVerdict(g)), Scheduled: shownAs(c.scheduledVerdict(g))}
+		return api.GroupStatus{Reserved: shownAs(g.reservedVerdict()), Scheduled: shownAs(c.scheduledVerdict(g))}
 	}
 	s.Reserved.Yes, s.Scheduled.Yes = g.started || c.admitted(g), g.started
 	s.Ended = g.started && len(g.members) > 0 && g.tally.unfinished == 0
@@ -129,7 +129,7 @@ func (c *Core) onGroupWriter(e event.GroupWriter) {
 		p := c.pods[uid]
 		if now := c.withholds(p.Pod); now != p.withheld {
 			if p.withheld = now; p.gang != nil {
-				c.edited(p.gang)
+				p.gang.edited()
 				c.touch(p.gang)
 			}
 		}

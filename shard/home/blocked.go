@@ -41,19 +41,21 @@ func (c *Core) obstacle(g *gang) report.Reason {
 		return report.NoPodGroup(missing.Kind, missing.String())
 	case !closed.None():
 		return closed
-	case g.placed+t.candidates >= least:
+	case g.finished():
+		return g.endWords()
+	case t.placed+t.candidates >= least:
 		if role, have := g.lacks(); role != nil {
 			return report.NotEnoughOfRole(have, role)
 		}
 		return g.lacksVolumes()
-	case g.placed+t.candidates+t.refusals >= least:
+	case t.placed+t.candidates+t.refusals >= least:
 		return report.PodRefused(t.refused.Pod)
 	case g.single && t.withheld > 0:
 		return report.PodWithheld()
 	case g.single:
 		return report.PodNotReady()
 	}
-	return report.NotEnoughPods(g.placed+t.candidates, least, t.gated, t.withheld, t.refusals)
+	return report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
 }
 
 // missingGroup returns the PodGroup that the pod of a gang of one names.
@@ -119,14 +121,17 @@ func (c *Core) judgeUncharged(g *gang) report.Reason {
 
 // words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are not charged.
 func (g *gang) words() report.Reason {
-	if !g.blocked.None() {
+	switch {
+	case g.finished():
+		return g.endWords()
+	case !g.blocked.None():
 		return g.blocked
 	}
 	return g.uncharged
 }
 
 // reservedVerdict returns the condition QuotaReserved of a gang.
-func (c *Core) reservedVerdict(g *gang) report.Verdict {
+func (g *gang) reservedVerdict() report.Verdict {
 	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
 	switch {
 	case !g.uncharged.None() && !g.charge.reserved:
@@ -163,7 +168,7 @@ func (c *Core) scheduledVerdict(g *gang) report.Verdict {
 // nowReason returns of the conditions of a gang, and of what keeps further pods of it waiting, what matters to its users now.
 func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 	switch {
-	case scheduled.Yes && !g.words().None():
+	case g.finished(), scheduled.Yes && !g.words().None():
 		return g.words()
 	case scheduled.Yes:
 		return report.Reason{Code: scheduled.Code}
@@ -177,7 +182,7 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 
 // partWords says that a gang was bound in part for too long.
 func (c *Core) partWords(g *gang) report.Reason {
-	return report.Partly(g.placed, g.minCount(), c.cfg.RollForward)
+	return report.Partly(g.tally.placed, g.minCount(), c.cfg.RollForward)
 }
 
 // podReason returns what PodScheduled=False of a pod is to say, nothing if it is not to be written.

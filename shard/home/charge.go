@@ -104,7 +104,7 @@ func (c *Core) adoptCharge(g *gang) bool {
 	if !ch.reserved || ch.closed || ch.stale || ch.reserve != nil || ch.started && !g.started {
 		return false
 	}
-	pods := c.choose(g)
+	pods := g.choose()
 	all := append(g.pick((*pod).isChargeable), pods...)
 	if total, excess := g.demand(all); excess || !total.Fits(ch.amounts) || !ch.namesAll(g, all) {
 		return false
@@ -127,14 +127,14 @@ func (c *Core) chargeBound(g *gang) {
 			c.sendReserve(g)
 			return
 		}
-	} else if c.chargesBound(g) {
+	} else if g.chargesBound() {
 		return
 	}
 	c.requestQuota(g, nil, false)
 }
 
 // chargesBound reports whether what is bound of a gang is charged, and nothing else.
-func (c *Core) chargesBound(g *gang) bool {
+func (g *gang) chargesBound() bool {
 	ch, have := &g.charge, g.pick((*pod).isChargeable)
 	return ch.reserve == nil && ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have)
 }
@@ -191,11 +191,18 @@ func (c *Core) adjust(g *gang) {
 		if g.state == binding && base.Fits(ch.amounts) && c.now.Before(c.rollUntil(g)) {
 			base = ch.amounts // what it lacks is kept for a pod that takes the place
 		}
+		base = c.keptFor(g, base)
 	}
 	base = g.withFloor(base)
 	if ch.reserve != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.outstanding() {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
+	}
+	if a := ch.reserve; a != nil && a.growth && g.started && ch.reserved && !ch.stale && c.triesFewer(g, a) {
+		if extra = c.extras(g); len(extra) > 0 {
+			c.requestQuota(g, extra[:1], true)
+			return
+		}
 	}
 	if a := ch.reserve; a != nil && a.vain.None() && !a.fewer && a.covers(g, need) {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
@@ -304,9 +311,9 @@ func (c *Core) extras(g *gang) []*pod {
 	if g.leaving() || g.mismatch || g.group != nil && g.group.Deleting || g.search.gaveUp && c.asleep(g) {
 		return nil
 	}
-	pods := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })
+	pods := slices.DeleteFunc(g.candidates(), func(p *pod) bool { return p.charged || p.stage != nowhere })
 	if !g.started {
-		pods = g.foremost(pods, g.minCount()-g.placed-g.tally.charged, true)
+		pods = g.foremost(pods, g.minCount()-g.tally.placed-g.tally.charged, true)
 	}
 	return pods
 }

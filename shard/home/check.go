@@ -23,13 +23,9 @@ func (c *Core) check() error {
 		if of := g.search.entered; of != (kin{}) {
 			entering[of]++
 		}
-		placed := 0
 		for pod, p := range g.members {
 			if p.gang != g || p.UID != pod {
 				return fmt.Errorf("gang %s has pod %s, which does not have it", uid, pod)
-			}
-			if p.placed {
-				placed++
 			}
 			if p.hasRoom() && g.state == withdrawing && !g.withdraw.keep {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
@@ -43,9 +39,6 @@ func (c *Core) check() error {
 			if p.stage == committed && p.commit != nil && p.commit.shard != p.shard && p.shard != "" {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
 			}
-		}
-		if placed > g.placed {
-			return fmt.Errorf("gang %s has placed %d pods and counts %d", uid, placed, g.placed)
 		}
 		told := g.charge.closed && g.started && g.charge.yields == nil // the coordinator says that it is to go until it does
 		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large && !told {

@@ -2,8 +2,11 @@ package home
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 
 	"basalt.dev/basalt/api"
 )
@@ -24,13 +27,16 @@ type option struct {
 	pods  []*pod
 	room  int64
 	grade uint32 // of the best node for pods with wishes
+	turn  uint64 // by which it is asked, if shards are asked in turn
 	least uint32 // not 0: only for nodes of this grade or above, and
 	of    uint64 // for the class with this hash
 }
 
 func (o option) before(p option) bool {
 	mends := func(o option) int { return min(o.class, 1) }
-	return cmp.Or(cmp.Compare(mends(o), mends(p)), cmp.Compare(p.grade, o.grade), cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room), strings.Compare(string(o.shard), string(p.shard))) < 0
+	return cmp.Or(cmp.Compare(mends(o), mends(p)), cmp.Compare(o.turn, p.turn), cmp.Compare(p.grade, o.grade),
+		cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room),
+		strings.Compare(string(o.shard), string(p.shard))) < 0
 }
 
 // nextShard returns the shard to ask next, and for which pods, or false when the round is over. This process's own shard is asked
@@ -55,7 +61,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 		}
 	}
 	for _, m := range c.table.Members {
-		o := option{shard: m.Incarnation, class: 2}
+		o := option{shard: m.Incarnation, class: 2, turn: g.search.turnOf(m.Incarnation)}
 		if r.done[o.shard] || c.owned[o.shard] == 0 {
 			continue
 		}
@@ -123,4 +129,17 @@ func (g *gang) holdsAt(shard api.Incarnation) bool {
 		}
 	}
 	return false
+}
+
+// drawn is a number by which pods, or shards, are in another order each time.
+func drawn(id string, order uint32) uint64 {
+	return xxhash.Sum64(binary.LittleEndian.AppendUint32([]byte(id), order))
+}
+
+// turnOf returns when a shard is asked, among others: 0 where it is not drawn.
+func (s *search) turnOf(shard api.Incarnation) uint64 {
+	if s.order < firstDrawn {
+		return 0
+	}
+	return drawn(string(shard), s.order)
 }

@@ -99,7 +99,7 @@ func (g *gang) preemptible() bool {
 		return *says
 	}
 	for _, p := range g.members {
-		if !p.Finished && !p.Owned {
+		if !p.Finished && !p.Owned() {
 			return false
 		}
 	}
@@ -114,7 +114,7 @@ func (g *gang) kept() bool {
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.placed > 0 {
+	if g.started || g.tally.bound > 0 || g.tally.placed > 0 {
 		return false
 	}
 	for _, p := range g.members {

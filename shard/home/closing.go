@@ -55,7 +55,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	keep := why == startOver && g.charge.keepsRooms() && !g.leaving()
 	switch {
 	case !keep:
-	case g.placed > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used
+	case g.tally.alive > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used
 		keep = false
 	case g.lostSlices(): // it could not request them again
 		keep, g.charge.renounced = false, true
@@ -226,13 +226,13 @@ func (c *Core) resume(g *gang, why cause) {
 	switch {
 	case g.charge.yields != nil && g.state == withdrawing: // since it began to withdraw, maybe
 		c.become(g, evicting)
-	case why == rollBack && (g.placed < g.minCount() || g.tally.bound == 0):
+	case why == rollBack && (g.tally.placed < g.minCount() || g.tally.bound == 0):
 		c.become(g, evicting)
 	case g.leaving():
 		c.become(g, collecting) // goAway follows
-	case g.started || g.placed >= g.minCount():
+	case g.started || g.tally.placed >= g.minCount():
 		c.start(g)
-	case g.placed > 0 && !g.boundSince.IsZero():
+	case g.tally.alive > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case why == giveUp:
 		if g.search.unfit == nil { // else it asks in vain
@@ -249,14 +249,14 @@ func (c *Core) resume(g *gang, why cause) {
 }
 
 // mayEvict reports whether every bound pod of the gang would be made again, and no request is open.
-func (c *Core) mayEvict(g *gang) bool {
+func (g *gang) mayEvict() bool {
 	return g.isReplaced() && !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
 }
 
 // isReplaced reports whether every bound pod of the gang would be made again.
 func (g *gang) isReplaced() bool {
 	for _, p := range g.members {
-		if p.isBound() && !p.Owned {
+		if p.isBound() && !p.Owned() {
 			return false
 		}
 	}
@@ -266,7 +266,7 @@ func (g *gang) isReplaced() bool {
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
 func (g *gang) mayBind() bool {
 	for uid, p := range g.members {
-		if !p.Owned && !p.isBound() && !p.Finished && (p.stage == committed || g.unknown[uid]) {
+		if !p.Owned() && !p.isBound() && !p.Finished && (p.stage == committed || g.unknown[uid]) {
 			return true
 		}
 	}
@@ -334,7 +334,8 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {
-		c.evictPod(g, p, cmp.Or(c.whyEvicted(g), fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
+		c.evictPod(g, p, cmp.Or(g.whyEvicted(),
+			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
 }
 

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -36,10 +37,11 @@ func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) 
 
 // commit sends a Commit for pods held by one shard.
 func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
-	if bindNow && !g.started && g.boundSince.IsZero() && g.placed+len(pods) < g.minCount() {
+	if bindNow && !g.started && g.boundSince.IsZero() && g.tally.placed+len(pods) < g.minCount() {
 		c.broken("a commit that binds at once has less than the minimum")
 		return
 	}
+	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(a.turn, b.turn) })
 	var k classes
 	cm := &commit{shard: shard, pods: pods}
 	cm.unbound = slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound })
@@ -107,9 +109,6 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 	if inPart {
 		g.dropUncharged()
 		c.dropOutside(g)
-		if g.awaitsWhole() {
-			return false
-		}
 		wait = c.awaitSlices(g)
 	}
 	shards, pods := g.heldBy()
@@ -148,18 +147,18 @@ func (g *gang) dropUncharged() {
 func (c *Core) prepare(g *gang) {
 	s := &g.search
 	g.forget()
-	if !c.valid(g) && !c.toldAny(g) {
+	if !c.valid(g) && !g.toldAny() {
 		c.retreat(g, edited)
 		return
 	}
-	if c.toldAny(g) { // one Commit for all of it, which binds at once
-		if g.placed > 0 || c.allPrepared(g) {
+	if g.toldAny() { // one Commit for all of it, which binds at once
+		if g.tally.alive > 0 || g.allPrepared() {
 			c.traceCommitted(g)
 			c.become(g, binding)
 			return
 		}
 	}
-	if g.placed >= g.minCount() { // somebody else bound it
+	if g.tally.placed >= g.minCount() { // somebody else bound it
 		c.retreat(g, startOver)
 		return
 	}
@@ -204,10 +203,10 @@ func (c *Core) prepare(g *gang) {
 		return
 	}
 	sent := c.commitHeld(g, false)
-	if sent || !c.allPrepared(g) || !c.mayBind(g) || !c.volumesReady(g) {
+	if sent || !g.allPrepared() || !c.mayBind(g) || !c.volumesReady(g) {
 		return
 	}
-	if g.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
+	if g.tally.placed+g.tally.committed < g.minCount() || g.tally.committed != g.tally.charged {
 		c.broken("a gang is to be bound of which less than the minimum is prepared")
 		c.retreat(g, startOver)
 		return
@@ -221,7 +220,7 @@ func (c *Core) prepare(g *gang) {
 	c.become(g, binding)
 }
 
-func (c *Core) allPrepared(g *gang) bool {
+func (g *gang) allPrepared() bool {
 	for _, cm := range g.commits {
 		if !cm.prepared && !fault.On(fault.BindBeforePrepared) {
 			return false
@@ -230,7 +229,7 @@ func (c *Core) allPrepared(g *gang) bool {
 	return len(g.commits) > 0
 }
 
-func (c *Core) toldAny(g *gang) bool {
+func (g *gang) toldAny() bool {
 	for _, cm := range g.commits {
 		if cm.told {
 			return true
@@ -389,7 +388,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 			c.podFree(p)
 		}
 	}
-	if g.state == preparing && g.placed == 0 {
+	if g.state == preparing && g.tally.alive == 0 {
 		g.boundSince = time.Time{}
 	}
 	switch m.GetOutcome() {
@@ -423,6 +422,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 // refused as well.
 func (c *Core) refused(g *gang) {
 	s := &g.search
+	g.nextOrder()
 	if s.refusals++; s.refusals <= refusedAtOnce {
 		return
 	}

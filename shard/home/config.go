@@ -32,7 +32,7 @@ type Config struct {
 	PrepareFor    time.Duration // 8 s: all commits of a gang are answered in this time, or it starts over
 	VolumesWithin time.Duration // 10 min: the volumes of a gang's pods are bound in this time, or it gives its reservation back
 	DoubtFor      time.Duration // 15 s: then pods that were committed at a shard that left the table are tried elsewhere
-	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back, and one that is made again takes a domain for some of it
+	GiveUpAfter   time.Duration // 10 s: a reserved gang that finds no room gives its reservation back
 	StallAfter    time.Duration // 2 s: one that found less than it needs, and no more for so long, lets go of it
 	RollForward   time.Duration // 20 s: from the first pod with a node (three times that while there is none); then a partly bound gang is undone, where that is allowed
 	StrayAfter    time.Duration // 10 s: an inherited reservation whose PodGroup is not seen for so long is closed
@@ -66,7 +66,8 @@ func (c *Config) setDefaults() {
 		{&c.AskAgain, time.Second}, {&c.ResendEvery, 30 * time.Second}, {&c.SkipAfter, 2 * time.Second},
 		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second}, {&c.VolumesWithin, 10 * time.Minute},
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.StallAfter, 2 * time.Second}, {&c.RollForward, 20 * time.Second},
-		{&c.StrayAfter, 10 * time.Second}, {&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
+		{&c.StrayAfter, 10 * time.Second},
+		{&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
 		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
 		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.UsageEvery, 2 * time.Second}, {&c.CountsEvery, 10 * time.Second},
 		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},

@@ -29,10 +29,6 @@ import (
 // nodes of these pods each time, so an heir finds the same. A gang whose pods are in several domains, as nodes were relabelled or somebody
 // else bound some, is left as it is; its further pods go where most are.
 //
-// If all pods of a gang that has started are made again, as when a JobSet restarts, the first one that comes back would pin it to a domain for one
-// pod. So it looks for a domain for its minimum, whatever of it is there, and nothing is committed before all that is there is held. It takes a
-// domain for some of it when it has found none for Config.GiveUpAfter.
-//
 // A gang may also be divided into slices, each of which is to be in one domain (slices.go). Then a round is confined to several domains, and each
 // pod to one of them.
 //
@@ -92,7 +88,6 @@ type area struct {
 	parts  []part           // which are these
 	values []string         // of the first labels, which all pods have in common
 	part   bool             // it may place some of what is missing
-	whole  bool             // nothing of it is committed before all of it is held
 	keeps  bool             // what the gang held before stays if there is no room for the rest: the domain is only preferred
 	level  int              // of the gang's levels of domains
 }
@@ -150,15 +145,15 @@ func (a *area) roomOf(p *pod) *room {
 	return a.all
 }
 
-// forgetSurvey keeps of an area only what awaitsWhole and awaitSlices read: a gang runs for days.
+// forgetSurvey keeps of an area only what awaitSlices reads: a gang runs for days.
 func (a *area) forgetSurvey() *area {
-	if a == nil || a.of == nil && !a.whole {
+	if a == nil || a.of == nil {
 		return nil
 	}
 	if a.rooms == nil { // it has done so
 		return a
 	}
-	out := &area{survey: &survey{keys: a.keys}, parts: a.parts, part: a.part, whole: a.whole}
+	out := &area{survey: &survey{keys: a.keys}, parts: a.parts, part: a.part}
 	if a.of != nil {
 		out.of = make(map[string]*room, len(a.of))
 	}
@@ -341,11 +336,6 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			keys = append(slices.Clone(keys), g.group.Slice.Key)
 			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
 		}
-		anew := g.started && !some && !holds && g.group.Required != "" && len(level.keys) > 0
-		until := s.since.Add(c.cfg.GiveUpAfter)
-		if anew {
-			w.part, w.more = level.required && !c.now.Before(until), g.awaited(missing)
-		}
 		sv := c.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
 			return false
@@ -368,7 +358,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		if a != nil && t.areas < areasTried {
 			t.areas++
-			a.level, a.whole, a.keeps, s.area = i, anew && c.now.Before(until), holds && !level.required && (w.parts == nil || !g.started), a
+			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
@@ -389,10 +379,6 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			pin = nil
 		}
 		c.waitForDomain(g, c.whyNoDomain(g, sv, w, pin, most))
-		if anew && s.sleep != nil && c.now.Before(until) && until.Before(s.sleep.latest) { // then some of it is placed
-			s.sleep.latest = until
-			c.wakeAt(g, until)
-		}
 		return false
 	}
 	return true
@@ -419,7 +405,6 @@ func (c *Core) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm
 
 // whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.
 func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int) report.Reason {
-	w = w.whole()
 	switch {
 	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
 		return report.Reason{}
@@ -442,55 +427,21 @@ type wanted struct {
 	parts []part // of a gang with slices
 	apart []bool // by class of a question: pods of it are not together in a domain as a rule, so its slices are put into different ones if possible
 	size  int    // of these
-	more  int    // pods of the minimum that are not there yet: like the last ones
 	part  bool   // a domain for some of it will do
 }
 
-// whole is all of it, with pods that are not there yet.
-func (w wanted) whole() wanted {
-	if w.more > 0 {
-		w.kinds = slices.Clone(w.kinds)
-		last := &w.kinds[len(w.kinds)-1]
-		last.pods = append(slices.Clone(last.pods), slices.Repeat(last.pods[:1], w.more)...)
-		w.parts = moreParts(w.parts, w.more, w.size)
-		w.more = 0
-	}
-	return w
-}
-
-// find returns the domain, or the domains, for what is wanted: for what is there, where all of it goes. most is of all of it.
+// find returns the domain, or the domains, for what is wanted; most is of all of it.
 func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
-	switch {
-	case w.more > 0:
-		if a, most = x.find(w.whole(), pin, but); a != nil {
-			w.more = 0
-			a, _ = x.find(w, a.values, but)
-		}
-		return a, most
-	case w.parts != nil:
-		if slices.Contains(w.apart, true) {
-			if a, most = x.slice(w, pin, but); a != nil {
-				return a, most
-			}
-		}
-		w.apart = nil
-		return x.slice(w, pin, but)
+	if w.parts == nil {
+		return x.choose(x.need(w.kinds), pin, w.part, but)
 	}
-	return x.choose(x.need(w.kinds), pin, w.part, but)
-}
-
-// mostAwaited bounds for how many pods that are not there room is looked for: a minimum may be any number.
-const mostAwaited = 10_000
-
-// awaited returns how many pods of the minimum of a gang are not there, beside some that are missing. Finished ones do not come back.
-func (g *gang) awaited(missing []*pod) int {
-	finished := 0
-	for _, p := range g.members {
-		if p.Finished {
-			finished++
+	if slices.Contains(w.apart, true) {
+		if a, most = x.slice(w, pin, but); a != nil {
+			return a, most
 		}
 	}
-	return min(max(0, g.minCount()-finished-len(missing)), mostAwaited)
+	w.apart = nil
+	return x.slice(w, pin, but)
 }
 
 // waitForDomain puts a gang to sleep that finds no domain.
@@ -603,7 +554,7 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 	s.round = nil
 	switch {
 	case r.area.part:
-		c.forgetParts(g)
+		g.forgetParts()
 	case !r.area.keeps:
 		c.releaseHeld(g)
 	}

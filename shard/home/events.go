@@ -89,8 +89,8 @@ func (c *Core) tellStarted(g *gang) {
 		c.EventsDropped++
 		return
 	}
-	message := fmt.Sprintf("%d pods were bound, charged to queue %q", g.placed, g.queue)
-	if g.placed == 1 {
+	message := fmt.Sprintf("%d pods were bound, charged to queue %q", g.tally.placed, g.queue)
+	if g.tally.placed == 1 {
 		message = fmt.Sprintf("1 pod was bound, charged to queue %q", g.queue)
 	}
 	if !g.since.IsZero() {

@@ -96,6 +96,9 @@ func (s *shortage) reason(words string) report.Reason {
 	return report.Unschedulable(s.missing, s.of, words)
 }
 
+// unexplain forgets for what a gang lacks room.
+func (g *gang) unexplain() { g.search.short = nil }
+
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *Core) blockedShort(g *gang, s *shortage) {
 	g.search.short = s

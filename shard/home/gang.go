@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"strings"
 	"time"
 
@@ -36,10 +37,8 @@ type gang struct {
 	inDoubt bool            // an intent may exist that no shard has reported for long
 	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
-	placed  int  // pods that got a node since the gang last started from nothing, and finished ones that were there then
-	started bool // had its minimum once
-
-	placedAs map[string]int // of placed, those with a role, by role
+	started bool      // had its minimum in this life (below)
+	short   time.Time // since when it has less, zero while it has its minimum (below)
 
 	state state
 	first time.Time // when it was first seen
@@ -217,9 +216,6 @@ func (c *Core) drive(g *gang) {
 		c.evict(g)
 		return
 	}
-	if g.placed > 0 && g.tally.bound == 0 && !g.started && g.boundSince.IsZero() {
-		c.fromNothing(g) // pods that are gone do not count: an heir would not know of them
-	}
 	switch {
 	case !g.ownerless.IsZero():
 		c.awaitPodGroup(g)
@@ -249,7 +245,7 @@ func (c *Core) drive(g *gang) {
 // collect waits until the gang can ask for its reservation.
 func (c *Core) collect(g *gang) {
 	t := &g.tally
-	if g.started || g.placed >= g.minCount() {
+	if g.started || g.tally.placed >= g.minCount() {
 		c.start(g)
 		return
 	}
@@ -270,9 +266,9 @@ func (c *Core) collect(g *gang) {
 		g.search.vain = c.noNode(g)
 		switch {
 		case g.search.vain.None():
-		case t.bound > 0 && g.boundByUs():
+		case g.boundByUs():
 			why = g.search.vain
-		case t.chargeable > 0 && !c.chargesBound(g): // what is bound is charged, and then the rest is asked for in vain
+		case t.chargeable > 0 && !g.chargesBound(): // what is bound is charged, and then the rest is asked for in vain
 			g.blocked = report.Requested()
 			c.chargeBound(g)
 			return
@@ -286,7 +282,7 @@ func (c *Core) collect(g *gang) {
 	}
 	if !why.None() {
 		switch {
-		case t.bound > 0 && g.boundByUs(): // it stands in part: completed when pods come, or undone
+		case g.boundByUs(): // it stands in part: completed when pods come, or undone
 			if g.boundSince.IsZero() {
 				g.boundSince = c.now
 			}
@@ -300,6 +296,10 @@ func (c *Core) collect(g *gang) {
 		}
 		return
 	}
+	if g.status.MaySayStarted(c.now) { // or an heir would complete what it found bound in part
+		c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
+		return
+	}
 	g.admission = admission{}
 	if g.since.IsZero() {
 		g.since, g.complete = c.completeSince(g), c.now
@@ -309,7 +309,7 @@ func (c *Core) collect(g *gang) {
 		return
 	}
 	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
-		if need, _ := g.demand(c.choose(g)); !need.Fits(g.charge.amounts) {
+		if need, _ := g.demand(g.choose()); !need.Fits(g.charge.amounts) {
 			c.release(g) // too small for the pods that are there now
 			return
 		}
@@ -317,14 +317,14 @@ func (c *Core) collect(g *gang) {
 	if g.search.vain.None() && c.comesEarly(g) {
 		return
 	}
-	c.requestQuota(g, c.choose(g), false)
+	c.requestQuota(g, g.choose(), false)
 	c.become(g, waiting)
 }
 
-// boundByUs reports whether Basalt bound a pod of the gang for this gang.
+// boundByUs reports whether a pod of the gang's present life was bound by Basalt, for this gang.
 func (g *gang) boundByUs() bool {
 	for _, p := range g.members {
-		if p.isBound() && (p.ours && p.Gang == g.id || p.Node == "") {
+		if g.lives(p) && (p.ours && p.Gang == g.id || p.Node == "") {
 			return true
 		}
 	}
@@ -335,6 +335,7 @@ func (g *gang) boundByUs() bool {
 func (c *Core) start(g *gang) {
 	if !g.started {
 		g.started = true
+		g.status.Starts()
 		c.Placed++
 		c.observeBound(g)
 		c.traceStarted(g)
@@ -349,7 +350,11 @@ func (c *Core) start(g *gang) {
 
 // run keeps a started gang's charge in line with its pods and places further ones.
 func (c *Core) run(g *gang) {
-	if !g.started || c.beginsAnew(g) { // one that has not started was here for its bound pods, as it had no PodGroup, and has one again
+	if c.ends(g) {
+		c.become(g, collecting)
+		return
+	}
+	if !g.started { // one that has not started was here for its bound pods, as it had no PodGroup, and has one again
 		c.retreat(g, startOver)
 		return
 	}
@@ -360,32 +365,43 @@ func (c *Core) run(g *gang) {
 	c.adjust(g)
 }
 
-// beginsAnew takes back that an implied gang has started, once nothing of it is bound and it lacks its minimum: pods that come now are
-// a new gang by the same name.
-func (c *Core) beginsAnew(g *gang) bool {
-	if g.name.Kind != api.ImpliedGroup || g.tally.bound > 0 || g.outstanding() || fault.On(fault.StartKept) {
+// ends takes back that a gang has started, once its life is over: pods that come now are placed all or nothing.
+func (c *Core) ends(g *gang) bool {
+	t := &g.tally
+	if g.single || g.group == nil || t.alive > 0 || t.placed >= g.minCount() || g.finished() {
 		return false
 	}
-	if c.fromNothing(g); g.placed >= g.minCount() {
+	if g.outstanding() || fault.On(fault.StartKept) {
 		return false
 	}
-	g.started = false
+	c.beginAnew(g)
+	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
+	if c.remembers(g) {
+		g.status.RecallStart(c.now)
+	}
 	return true
+}
+
+// beginAnew forgets what was of a life that is over.
+func (c *Core) beginAnew(g *gang) {
+	g.started = g.started && fault.On(fault.StartKept)
+	g.firstBound, g.boundSince, g.partly = time.Time{}, time.Time{}, false
+	g.tally = c.count(g)
 }
 
 // bind completes a gang of which something may be bound, or closes it when that takes too long.
 func (c *Core) bind(g *gang) {
-	if g.placed >= g.minCount() {
+	if g.tally.placed >= g.minCount() {
 		c.start(g)
 		return
 	}
-	if g.placed == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
+	if g.tally.alive == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver) // every pod came back: from the start, all or nothing again
 		return
 	}
 	limit := c.rollUntil(g)
 	if !c.now.Before(limit) {
-		if c.mayEvict(g) {
+		if g.mayEvict() {
 			if g.mayBind() {
 				c.retreat(g, startOver) // and then look again
 			} else {
@@ -466,4 +482,135 @@ func (c *Core) drop(g *gang) {
 			c.resolveMembership(p)
 		}
 	}
+}
+
+// The lives of a gang. A PodGroup may outlive its pods: a Job is suspended and resumed, runs each night, or restarts
+// after a failure. A life begins when nothing of the gang is bound, all or nothing, and lasts while a pod is bound
+// that is not on its way out. What counts towards its minimum are those, and pods that have succeeded, as pods of an
+// Indexed Job do one by one. Pods that failed never count, nor do those that succeeded in a life that got as many of
+// them as its minimum: that one is over, and who comes later, as for the next night's run, is of another one. Who was
+// made before they ended, or by the same controller, is of the same.
+//
+// Pods of the former life that are on their way out stay charged until they are gone, and hold the nodes that they
+// are on. They belong to the new life no more than pods that somebody else bound.
+//
+// All of this is what the members show, so that an heir comes to the same. Only that a gang has started is
+// remembered, for one that lost pods is completed, not undone: in its reservation, and in the status of its PodGroup.
+// When a life ends, the status is made to say so before another one is charged; if that cannot be written, it is not
+// waited for longer than 10 seconds (report.PodGroup).
+
+// lives reports whether a pod is bound and counts for the present life.
+func (g *gang) lives(p *pod) bool { return p.isBound() && (!p.Deleting || g.single) && !p.boundAlone() }
+
+// place counts a pod towards the minimum.
+func (t *tally) place(p *pod) {
+	t.placed++
+	if p.Role != "" {
+		if t.placedAs == nil {
+			t.placedAs = map[string]int{}
+		}
+		t.placedAs[p.Role]++
+	}
+}
+
+// countSucceeded counts the pods that have succeeded, if they are of the present life.
+func (g *gang) countSucceeded(t *tally) {
+	if t.succeeded == 0 {
+		return
+	}
+	owners, oldest := map[uint64]bool{}, int64(math.MaxInt64) // of those that have not ended
+	for _, p := range g.members {
+		if !p.Finished {
+			owners[p.Owner] = p.Owner != 0
+			oldest = min(oldest, p.Created.Unix())
+		}
+	}
+	for _, p := range g.members {
+		if !p.End.Succeeded || p.Node == "" || p.boundAlone() {
+			continue
+		}
+		if t.succeeded < g.minCount() || owners[p.Owner] || p.End.At == 0 || oldest <= p.End.At {
+			t.place(p)
+		}
+	}
+}
+
+// finished reports whether the gang's last life got what it needed, and nothing is there for another one.
+func (g *gang) finished() bool {
+	return !g.single && g.group != nil && g.tally.unfinished == 0 && g.tally.succeeded >= g.minCount()
+}
+
+// endWords says how the pods of a gang have ended that has finished.
+func (g *gang) endWords() report.Reason {
+	at := int64(0)
+	for _, p := range g.members {
+		at = max(at, p.End.At)
+	}
+	return report.Finished(g.tally.succeeded, g.tally.failed, at)
+}
+
+// remembers reports whether the status of the gang's group is its memory of a start.
+func (c *Core) remembers(g *gang) bool {
+	return g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g)
+}
+
+// Repair. A gang that has started and loses pods does no work until it is whole again, so whoever waits must not get
+// their place before those that replace them have had time to come: 50 milliseconds for a ReplicaSet, 10 seconds for
+// a Job. A gang that is short keeps what its minimum was charged, for repairFor while there is no pod that
+// could replace one, or no room for it, and for as long as one is on its way. A pod that takes the place of another
+// asks for nothing: the record names it in place of that one. As what is charged counts against what the nodes have
+// (DENY_SUPPLY), nobody else is admitted for the room either, where the nodes are full. Where those that replace it
+// find no room, as what is free is in pieces, the coordinator hears so again and again, and admits others for the
+// pieces.
+//
+// Nothing is kept for pods that succeeded, above the minimum, for a life that is over (below), and for the floor of
+// a Volcano PodGroup.
+
+// repairFor is how long a gang keeps the charge of pods of its minimum that it lost.
+const repairFor = 2 * time.Minute
+
+// isShortOf returns how many pods a started gang has less than its minimum. Those that succeeded are not missing.
+func (g *gang) isShortOf() int {
+	if !g.started || g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
+		return 0
+	}
+	if len(g.group.Floor) > 0 {
+		return 0
+	}
+	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)
+}
+
+// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept.
+func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
+	missing := g.isShortOf()
+	if missing == 0 {
+		g.short = time.Time{}
+		return base
+	}
+	if g.short.IsZero() {
+		g.short = c.now
+	}
+	noRoom := g.search.gaveUp && g.search.sleep != nil
+	if g.tally.candidates == 0 || noRoom {
+		until := g.short.Add(repairFor)
+		if !c.now.Before(until) {
+			return base
+		}
+		c.wakeAt(g, until)
+	}
+	if noRoom {
+		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
+		c.wakeAt(g, c.now.Add(unplacedAgain))
+	}
+	amounts := g.charge.amounts
+	if !base.Fits(amounts) {
+		return base
+	}
+	lost := amounts.Sub(base)
+	if n := lost.Value("pods"); n > int64(missing) { // the others were above its minimum
+		for i := range lost {
+			lost[i].Value = lost[i].Value / n * int64(missing)
+		}
+	}
+	return base.Add(lost)
 }

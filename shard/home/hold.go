@@ -36,7 +36,10 @@ type search struct {
 	inRuled  bool // in Core.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
 	inLine   bool // in Core.wakes
-	gaveUp   bool // further pods found no capacity and are not charged while it sleeps
+	aside    aside
+	order    uint32 // in which its pods are tried (round.go)
+	orders   int    // tried since it slept last
+	gaveUp   bool   // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time
 
 	area   *area   // that the next round is confined to, nil for none
@@ -57,13 +60,13 @@ type search struct {
 
 func (s *search) rest() {
 	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals, s.overtaken = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0, 0
-	s.vain, s.unfit = report.Reason{}, nil
+	s.vain, s.unfit, s.aside, s.order, s.orders = report.Reason{}, nil, aside{}, 0, 0
 }
 
 // valid reports whether what is reserved is still what is to be placed.
 func (c *Core) valid(g *gang) bool {
 	return g.charge.reserved && g.charge.reserve == nil && !g.charge.stale && c.obstacle(g).None() &&
-		g.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
+		g.tally.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
 }
 
 // awaitPermit waits until the gang has a slot.
@@ -72,7 +75,7 @@ func (c *Core) awaitPermit(g *gang) {
 		c.retreat(g, edited)
 		return
 	}
-	if g.placed >= g.minCount() { // somebody else bound it
+	if g.tally.placed >= g.minCount() { // somebody else bound it
 		c.retreat(g, startOver)
 		return
 	}
@@ -98,7 +101,7 @@ func (c *Core) hold(g *gang) {
 		c.retreat(g, edited)
 		return
 	}
-	if g.placed >= g.minCount() {
+	if g.tally.placed >= g.minCount() {
 		c.retreat(g, startOver)
 		return
 	}

@@ -23,9 +23,11 @@ import (
 // is a gang of one, charged to the queue of its own labels. Shards that saw different labels may both claim a pod; the coordinator
 // charges it once, and denies the other (DENY_CHARGED_ELSEWHERE). A pod joins a gang only in its own namespace.
 //
-// Two exceptions, both where the old and the new queue are the same: a pod that was made after the present PodGroup, and bound for an
-// earlier one of that name because its home had not heard yet that the earlier one was gone, is the present one's. So is every bound
-// pod of a Volcano PodGroup that is made again: Volcano's controllers do that under running pods.
+// Two exceptions, both where the old and the new queue are the same: a pod that was made after the present PodGroup,
+// and bound for an earlier one of that name because its home had not heard yet that the earlier one was gone, is the
+// present one's. So is every bound pod of a PodGroup that is made again, at once if it is Volcano's, whose
+// controllers do that under running pods, and else if it still runs after a while: whoever deletes a PodGroup and its
+// pods and makes both again starts anew.
 
 // pin has a bound pod stay with the gang that it was bound for, as far as its labels tell, and with the queue that pays.
 func (c *Core) pin(p *pod) {
@@ -48,9 +50,8 @@ func (c *Core) pin(p *pod) {
 	}
 }
 
-// meantFor reports whether a pod that was bound for an earlier PodGroup was made for this one: its home had not heard yet
-// that the earlier one was gone. A Volcano PodGroup is meant by all pods that name it, for Volcano knows no other tie. Times of
-// creation are whole seconds; of pods made within that second those count that are still there some seconds later.
+// meantFor reports whether a pod that was bound for an earlier PodGroup is this one's. Times of creation are whole
+// seconds.
 func (c *Core) meantFor(p *pod, g *intake.Group) bool {
 	switch {
 	case p.Node == "":
@@ -58,15 +59,17 @@ func (c *Core) meantFor(p *pod, g *intake.Group) bool {
 	case g.Name.Kind == api.VolcanoGroup:
 		return true
 	}
-	d := p.Created.Compare(g.Created.Truncate(time.Second))
-	return d > 0 || d == 0 && !p.Deleting && !c.now.Before(g.Seen.Add(sameSecond))
+	return p.Created.After(g.Created.Truncate(time.Second)) ||
+		!p.Deleting && !p.Finished && !c.now.Before(g.Seen.Add(outlives))
 }
 
-const sameSecond = 5 * time.Second
+// outlives is how long after a PodGroup was first seen a pod of an earlier one by its name still has to be there. The
+// garbage collector deletes the pods of a controller that is deleted within seconds.
+const outlives = 10 * time.Second
 
 // recheckYoung looks again at the pods of PodGroups that were first seen a while ago.
 func (c *Core) recheckYoung() {
-	for len(c.young) > 0 && !c.now.Before(c.young[0].Seen.Add(sameSecond)) {
+	for len(c.young) > 0 && !c.now.Before(c.young[0].Seen.Add(outlives)) {
 		g := c.young[0]
 		c.young[0] = nil
 		c.young = c.young[1:]
@@ -208,7 +211,7 @@ func (c *Core) join(p *pod, g *gang) {
 		c.leave(p)
 		p.gang = g
 		g.members[p.UID], g.order = p, nil
-		c.edited(g) // it may fit now
+		g.edited() // it may fit now
 		if p.Node != "" {
 			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)
@@ -230,13 +233,13 @@ func (c *Core) leave(p *pod) {
 	}
 	delete(g.members, p.UID)
 	g.order = nil
-	c.edited(g)
+	g.edited()
 	if p.stage == committed && p.Node == "" {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
 	p.gang, p.commit = nil, nil
 	c.forgetCharge(p)
-	p.charged, p.placed, p.gone = false, false, false
+	p.charged, p.gone = false, false
 	p.stage, p.shard, p.node, p.prefer = nowhere, "", "", ""
 	if p.Node != "" {
 		p.stage = bound
@@ -254,12 +257,8 @@ func (c *Core) podBound(p *pod, node string) {
 	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
 	p.pinned, p.sure = g.id, true
 	p.told = ""
-	if !p.placed && !p.boundAlone() {
-		p.placed = true
-		g.countPlaced(p)
-		if g.firstBound.IsZero() {
-			g.firstBound = c.now
-		}
+	if g.firstBound.IsZero() && g.lives(p) {
+		g.firstBound = c.now
 	}
 	c.touch(g)
 }

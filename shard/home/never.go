@@ -1,6 +1,8 @@
 package home
 
 import (
+	"slices"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -13,13 +15,20 @@ import (
 
 // noNode returns why no node would take a gang, nothing if one might.
 func (c *Core) noNode(g *gang) report.Reason {
-	if g.isUnfit() {
-		s := g.search.unfit
+	s := g.search.unfit
+	fits := func(p *pod) bool { return p.Class.Key != s.class.Key && p.UID != s.pod.UID }
+	if g.isUnfit() && (g.started || !c.setAside(g, fits)) {
 		return s.reason(c.whyNoRoom(g, s).said())
 	}
 	g.search.unfit = nil
-	if r := c.neverFits(g); !r.None() {
-		return r
+	for {
+		r, of := c.neverFits(g)
+		if r.None() {
+			break
+		}
+		if of == nil || g.started || !c.setAside(g, func(p *pod) bool { return p.Class.Key != of.Class.Key }) {
+			return r
+		}
 	}
 	return c.behindStuck(g)
 }
@@ -45,7 +54,7 @@ func (g *gang) isUnfit() bool {
 		return false
 	}
 	p := g.members[s.pod.UID]
-	return p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key
+	return p != nil && p.candidate() && p.Class.Key == s.pod.Class.Key && slices.Contains(g.choose(), p)
 }
 
 // askAnew asks for the reservation of a gang once more, for the pods that it has now. vain is what noNode says of it.
@@ -89,7 +98,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 		return true
 	}
 	if vain.None() != a.vain.None() {
-		c.askAnew(g, c.choose(g), vain)
+		c.askAnew(g, g.choose(), vain)
 		return true
 	}
 	s.vain, a.vain, a.nodes = vain, vain, c.nodes
@@ -140,31 +149,31 @@ func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
 	return report.TooFewDomains(p.Pod, l.Label, l.Has, l.Need)
 }
 
-// neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show. It returns
-// nothing before the nodes are known.
-func (c *Core) neverFits(g *gang) report.Reason {
+// neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show,
+// and the pod that is why, if it is one. It returns nothing before the nodes are known.
+func (c *Core) neverFits(g *gang) (report.Reason, *pod) {
 	if !c.knowsNodes() {
-		return report.Reason{}
+		return report.Reason{}, nil
 	}
 	var total, largest api.Resources
 	for _, m := range c.table.Members {
 		s := c.summaries[m.Incarnation]
 		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
 	}
-	pods := c.choose(g)
+	pods := g.choose()
 	for _, p := range pods {
 		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
 			want := p.Class.Requests.Value(r)
-			return report.PodTooLarge(p.Pod, r, want, want-by)
+			return report.PodTooLarge(p.Pod, r, want, want-by), p
 		}
 		if r := c.tooFewDomains(g, p); !r.None() {
-			return r
+			return r, p
 		}
 	}
 	demand := sum(pods)
 	if r, by, exceeds := demand.Exceeds(total); exceeds {
 		want := demand.Value(r)
-		return report.GangTooLarge(len(pods), r, want, want-by)
+		return report.GangTooLarge(len(pods), r, want, want-by), nil
 	}
-	return report.Reason{}
+	return report.Reason{}, nil
 }

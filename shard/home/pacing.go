@@ -40,7 +40,7 @@ type edits struct {
 }
 
 // edited takes note of a change that may end a gang's sleep.
-func (c *Core) edited(g *gang) {
+func (g *gang) edited() {
 	if g.search.sleep != nil {
 		g.edits.pending = true
 	}

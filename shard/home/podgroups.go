@@ -26,7 +26,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	}
 	g, fresh, edited := c.objects.See(c.now, seen, e.Foreign)
 	if gang := c.gangs[g.UID]; gang != nil && edited {
-		c.edited(gang)
+		gang.edited()
 	}
 	if fresh {
 		c.young = append(c.young, g)
@@ -91,7 +91,7 @@ func (c *Core) implied(changed intake.Implied) {
 			}
 		default:
 			if gang != nil {
-				c.edited(gang)
+				gang.edited()
 			}
 			c.homeGroup(g)
 		}
@@ -100,8 +100,7 @@ func (c *Core) implied(changed intake.Implied) {
 
 // endImplied has a gang whose implied group is gone begin its way back at once: the same event may bring the group again.
 func (c *Core) endImplied(g *gang) {
-	g.started = g.started && fault.On(fault.StartKept)
-	c.fromNothing(g)
+	c.beginAnew(g)
 	g.tally = c.count(g)
 	switch {
 	case g.state == withdrawing || g.state == releasing || g.state == closing || g.state == evicting: // it is on its way

@@ -36,11 +36,11 @@ type pod struct {
 	stage  podStage
 	shard  api.Incarnation // where it is held or committed,
 	node   string          // and on which node
+	turn   uint64          // in which it was asked for: pods of one Commit are in this order in the log
 	commit *commit         // that names it; nil for one found in doubt
 	doubt  time.Time       // since when its shard is gone with the answer
 	prefer api.Incarnation // the shard that failed to bind it and has its room
 	gone   bool            // a node shard found no pod of this UID; the watch will show it
-	placed bool            // counted in gang.placed
 
 	charged    bool          // part of the gang's reservation
 	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
@@ -165,7 +165,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.touch(p.gang) // it may be told so
 	}
 	if p.gang != nil && !slices.Equal(before.Scarce, seen.Scarce) {
-		c.edited(p.gang)
+		p.gang.edited()
 		c.touch(p.gang)
 	}
 	relabelled, changed := false, intake.Implied{}
@@ -217,7 +217,7 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 	if p != nil && p.gone {
 		p.gone = false
 		if p.gang != nil {
-			c.edited(p.gang)
+			p.gang.edited()
 			c.touch(p.gang)
 		}
 	}

@@ -61,6 +61,9 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		total = sumBounded
 	}
 	demand, excess := total(have)
+	if growth && g.charge.reserved && !g.charge.stale {
+		demand = c.keptFor(g, demand)
+	}
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
@@ -127,7 +130,7 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if g.started || g.placed >= g.minCount() {
+	if g.started || g.tally.placed >= g.minCount() {
 		if !c.renounce(g) {
 			c.become(g, collecting)
 		}
@@ -153,7 +156,7 @@ func (c *Core) await(g *gang) {
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.askAnew(g, c.choose(g), c.noNode(g))
+			c.askAnew(g, g.choose(), c.noNode(g))
 		}
 		return
 	}
@@ -165,8 +168,8 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if !c.stillWanted(g, a) {
-		pods := c.choose(g)
+	if !g.stillWanted(a) {
+		pods := g.choose()
 		now := append(g.pick((*pod).isChargeable), pods...)
 		if demand, _ := g.demand(now); !demand.Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
 			if g.edits.pending = true; c.limitRestarts(g) {
@@ -183,6 +186,10 @@ func (c *Core) await(g *gang) {
 	if c.turns(g, a) {
 		return
 	}
+	if a.denied != nil && a.vain.None() && c.triesFewer(g, a) {
+		c.askAnew(g, g.choose(), c.noNode(g))
+		return
+	}
 	c.sendReserve(g)
 	switch {
 	case g.claim != nil:
@@ -193,8 +200,11 @@ func (c *Core) await(g *gang) {
 }
 
 // stillWanted reports whether the open Reserve asks for what is wanted.
-func (c *Core) stillWanted(g *gang, a *reserveCall) bool {
-	if !a.vain.None() || a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.placed || g.group != nil && (len(g.group.Roles) > 0 || len(g.group.Floor) > 0) {
+func (g *gang) stillWanted(a *reserveCall) bool {
+	if !a.vain.None() || a.priority != g.tally.priority || len(a.pods) != g.minCount()-g.tally.placed {
+		return false
+	}
+	if g.group != nil && (len(g.group.Roles) > 0 || len(g.group.Floor) > 0) {
 		return false
 	}
 	for _, p := range a.pods {
@@ -341,18 +351,5 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 		p.charged = false
 	}
 	c.become(g, collecting)
-	if !c.beginsAnew(g) && !g.started && g.tally.bound == 0 {
-		c.fromNothing(g)
-	}
 	c.mark(g)
-}
-
-// fromNothing forgets what the gang had placed, but for pods that have finished: it is all or nothing again.
-func (c *Core) fromNothing(g *gang) {
-	g.placed, g.placedAs, g.firstBound, g.boundSince, g.partly = 0, nil, time.Time{}, time.Time{}, false
-	for _, p := range g.members {
-		if p.placed = p.placed && p.Finished; p.placed {
-			g.countPlaced(p)
-		}
-	}
 }

@@ -8,17 +8,6 @@ import (
 // Roles: a Volcano PodGroup may say how many pods of each task its gang needs to start (minTaskMember). Its minimum is made of those
 // first, and then of the oldest pods of any task. A gang that has started does not care.
 
-// countPlaced counts a pod that got a node.
-func (g *gang) countPlaced(p *pod) {
-	g.placed++
-	if p.Role != "" {
-		if g.placedAs == nil {
-			g.placedAs = map[string]int{}
-		}
-		g.placedAs[p.Role]++
-	}
-}
-
 // lacks returns the first role of which the gang has fewer pods than it needs to start, and how many it has; nil if there is none.
 func (g *gang) lacks() (role *api.Role, have int) {
 	if g.started || g.group == nil || len(g.group.Roles) == 0 || fault.On(fault.RoleIgnored) {
@@ -32,7 +21,7 @@ func (g *gang) lacks() (role *api.Role, have int) {
 	}
 	for i := range g.group.Roles {
 		r := &g.group.Roles[i]
-		if have := g.placedAs[r.Name] + candidates[r.Name]; have < r.Min {
+		if have := g.tally.placedAs[r.Name] + candidates[r.Name]; have < r.Min {
 			return r, have
 		}
 	}
@@ -56,7 +45,7 @@ func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 	}
 	needs, kept := map[string]int{}, 0
 	for _, r := range g.group.Roles {
-		need := max(0, r.Min-g.placedAs[r.Name]-has[r.Name])
+		need := max(0, r.Min-g.tally.placedAs[r.Name]-has[r.Name])
 		needs[r.Name] = need
 		kept += need
 	}

@@ -268,12 +268,21 @@ func (s *script) run(line string) []string {
 
 	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= spread=KEY:APP with a maxSkew of 1 unheeded= cost= age=SECONDS app= claims=NAME,... scarce=CLAIM:CLASS:ASKS:FREE,...; listed: only in the next list
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
-			Ours: !w.has("foreign"), Node: w.value["node"], Finished: w.has("finished"), Deleting: w.has("deleting"), Gated: w.has("gated"), PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"), Owned: w.has("owned"),
+			Ours: !w.has("foreign"), Node: w.value["node"], Deleting: w.has("deleting"), Gated: w.has("gated"),
+			Finished: w.has("finished") || w.has("failed"), End: api.End{Succeeded: w.has("finished")},
+			PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"),
+			Owner: max(uint64(flag01(w.has("owned"))), uint64(w.num("owner"))),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
 		p.DeletionCost = int32(w.num("cost"))
 		if names := w.value["claims"]; names != "" {
 			p.Claims = strings.Split(names, ",")
+		}
+		if w.value["created"] != "" {
+			p.Created = epoch0.Add(time.Duration(w.num("created")) * time.Second)
+		}
+		if w.value["ended"] != "" {
+			p.End.At = epoch0.Add(time.Duration(w.num("ended")) * time.Second).Unix()
 		}
 		for text := range strings.SplitSeq(w.value["scarce"], ",") {
 			if f := strings.Split(text, ":"); len(f) == 4 {
@@ -772,7 +781,7 @@ func (s *script) run(line string) []string {
 		var out []string
 		for _, uid := range api.SortedKeys(s.core.gangs) {
 			g := s.core.gangs[uid]
-			line := fmt.Sprintf("%s in %s: %s placed=%d", uid, g.queue, g.state, g.placed)
+			line := fmt.Sprintf("%s in %s: %s placed=%d", uid, g.queue, g.state, g.tally.placed)
 			if g.charge.reserved {
 				line += " charged " + g.charge.amounts.String()
 			}
@@ -1001,4 +1010,11 @@ func printMessage(e *wire.Envelope) string {
 func logged(c *Core) *Core {
 	c.Step(epoch0, event.LogRead{Revision: math.MaxInt64})
 	return c
+}
+
+func flag01(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

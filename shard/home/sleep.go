@@ -35,6 +35,7 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
 	}
 	s.round = nil
+	s.orders = 0
 	s.count++
 	for i := range s.levels {
 		s.levels[i].areas = 0

@@ -164,26 +164,6 @@ func (c *Core) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
 	return parts
 }
 
-// moreParts adds so many pods like those of the last part: to this one, and in slices of their own.
-func moreParts(parts []part, n, size int) []part {
-	if len(parts) == 0 || n == 0 {
-		return parts
-	}
-	parts = slices.Clone(parts)
-	last := &parts[len(parts)-1]
-	like := last.pods[:1]
-	if last.lone {
-		few := min(n, size-len(last.pods))
-		last.pods = append(slices.Clone(last.pods), slices.Repeat(like, few)...)
-		last.lone = len(last.pods) < size
-		n -= few
-	}
-	for ; n > 0; n -= size {
-		parts = append(parts, part{pods: slices.Repeat(like, min(n, size)), lone: n < size})
-	}
-	return parts
-}
-
 // slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there are any, that has domains of
 // the last label for all of them; in some: or else the one that has for the most pods, if it has for any. Those of the last label that failed are
 // skipped. put is how many parts the best one takes.
@@ -422,13 +402,6 @@ func (c *Core) awaitSlices(g *gang) map[*pod]bool {
 	return wait
 }
 
-// awaitsWhole reports whether pods of a started gang must not be committed yet although they have a hold: all of it is to be in one domain, and
-// others have none there.
-func (g *gang) awaitsWhole() bool {
-	a := g.search.area
-	return a != nil && a.whole && slices.ContainsFunc(g.inOrder(), g.seeks)
-}
-
 // seeks reports whether a pod of a gang is to get a hold.
 func (g *gang) seeks(p *pod) bool {
 	return p.gang == g && p.charged && p.candidate() && p.stage == nowhere
@@ -436,7 +409,7 @@ func (g *gang) seeks(p *pod) bool {
 
 // forgetParts forgets the holds of slices of a started gang for all of which there is no room. They expire, or are renewed if the same is found
 // again.
-func (c *Core) forgetParts(g *gang) {
+func (g *gang) forgetParts() {
 	a := g.search.area
 	if a == nil || a.of == nil || !a.part {
 		return

@@ -80,7 +80,7 @@ func (c *Core) statement(g *gang) report.Statement {
 		}
 	}
 	s.Yielded = g.yielded
-	s.Reserved, s.Scheduled = c.reservedVerdict(g), c.scheduledVerdict(g)
+	s.Reserved, s.Scheduled = g.reservedVerdict(), c.scheduledVerdict(g)
 	if s.Now = nowReason(g, s.Reserved, s.Scheduled); !g.started {
 		s.Position = g.position
 	}
@@ -140,7 +140,7 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 // seenStatus takes note of what a PodGroup shows.
 func (c *Core) seenStatus(g *gang) {
 	if g.name.Kind != api.BasaltGroup {
-		g.started = g.started || g.group.Shown.Scheduled.Yes && g.charge.yields == nil
+		g.started = g.started || g.group.Shown.Scheduled.Yes && g.charge.yields == nil && !g.status.RecallsStart(c.now)
 		c.podGroups.SeenOfGroup(g.status, g.group.Shown)
 		c.touch(g)
 		return
@@ -149,12 +149,11 @@ func (c *Core) seenStatus(g *gang) {
 		return
 	}
 	switch {
-	case g.charge.yields != nil: // it is being taken back
+	case g.charge.yields != nil, g.status.RecallsStart(c.now): // it is being taken back
 	case shows(g.group.Status, v1alpha1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
 		g.started = true
 	case g.status.ShowsPreempted() && g.started && !g.charge.reserved && g.tally.bound == 0: // what was seen before is out of date
-		g.started = false
-		c.fromNothing(g)
+		c.beginAnew(g)
 	}
 	if !g.started && g.yielded == "" { // a predecessor evicted it, and what it said of that stays until the gang starts again
 		if s := g.group.Status; shows(s, v1alpha1.ConditionDisruptionTarget) {

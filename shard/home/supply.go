@@ -41,7 +41,7 @@ func (c *Core) tellUnplaced(g *gang, missing []*pod) {
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
 // asked why none of them takes one of its pods.
 func (c *Core) blockedForSupply(g *gang, a *reserveCall) {
-	g.search.short = nil
+	g.unexplain()
 	if explain := a.at.Add(c.cfg.ConditionAfter / 2); c.now.Before(explain) {
 		c.wakeAt(g, explain)
 	} else if len(a.pods) > 0 {

@@ -67,7 +67,8 @@ func (c *Core) onShrink(m *wire.Shrink) {
 	if len(m.GetPods()) == 0 {
 		return
 	}
-	reply := &wire.Condemn{Gang: g.message(), Attempt: ch.attempt, Serial: c.serial(g), TableEpoch: uint64(c.table.Epoch), Mandate: m.GetMandate(), Term: c.term, Refused: c.needs(g, m.GetPods())}
+	reply := &wire.Condemn{Gang: g.message(), Attempt: ch.attempt, Serial: c.serial(g), TableEpoch: uint64(c.table.Epoch),
+		Mandate: m.GetMandate(), Term: c.term, Refused: g.needs(m.GetPods())}
 	for _, p := range m.GetPods() {
 		if reply.Refused == "" {
 			reply.Pods = append(reply.Pods, p.GetUid())
@@ -80,7 +81,7 @@ func (c *Core) onShrink(m *wire.Shrink) {
 }
 
 // needs says why a gang cannot do without some pods, "" if it can.
-func (c *Core) needs(g *gang, pods []*wire.SurplusPod) string {
+func (g *gang) needs(pods []*wire.SurplusPod) string {
 	least := g.least()
 	if least == 0 {
 		return "a gang that was to lose single pods is evicted as a whole or not at all"

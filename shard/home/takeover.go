@@ -271,12 +271,12 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		c.yield(g, to)
 	}
 	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
-	started := g.started || g.placed >= g.minCount() && g.ownerless.IsZero()
+	started := g.started || g.tally.placed >= g.minCount() && g.ownerless.IsZero()
 	if started && wholly && g.charge.yields == nil {
 		c.touch(g)
 		return // it goes on as it is
 	}
-	if !started && g.placed > 0 && (g.boundByUs() || !wholly) { // it was being placed
+	if !started && g.tally.alive > 0 && (g.boundByUs() || !wholly) { // it was being placed
 		g.boundSince = c.now
 	}
 	for _, p := range g.members {

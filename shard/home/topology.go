@@ -37,6 +37,7 @@ func (c *Core) mayBind(g *gang) bool {
 		return false
 	case len(v.Against) > 0:
 		delete(c.unjudged, g.id)
+		g.nextOrder()
 		c.retreat(g, startOver)
 		c.pause(g)
 		return false

@@ -117,6 +117,7 @@ func (c *Core) traceStarted(g *gang) {
 	if !c.cfg.Tracing || !g.trace.queued {
 		return
 	}
-	c.span(g, spanBind, g.trace.committed, slog.Int("pods", g.placed))
-	c.span(g, spanRoot, g.first, slog.String("gang", g.name.String()), slog.String("queue", g.queue), slog.Int("pods", g.placed))
+	c.span(g, spanBind, g.trace.committed, slog.Int("pods", g.tally.placed))
+	c.span(g, spanRoot, g.first, slog.String("gang", g.name.String()), slog.String("queue", g.queue),
+		slog.Int("pods", g.tally.placed))
 }

@@ -88,7 +88,7 @@ func (c *Core) volumesReady(g *gang) bool {
 	case waiting > 0:
 		g.blocked = report.VolumesLate(c.cfg.VolumesWithin, g.awaitsVolumes())
 	case failed != nil:
-		g.blocked = c.volumeFailed(g, failed)
+		g.blocked = g.volumeFailed(failed)
 	default:
 		g.blocked = report.Reason{}
 		g.trouble = trouble{}
@@ -160,7 +160,7 @@ func (g *gang) lacksVolumes() report.Reason {
 	for _, k := range order {
 		d := all[k]
 		lacking := len(d.claims) - d.free
-		if without := (lacking + d.most - 1) / d.most; lacking > 0 && g.placed+t.candidates-without < g.minCount() {
+		if without := (lacking + d.most - 1) / d.most; lacking > 0 && g.tally.placed+t.candidates-without < g.minCount() {
 			return report.TooFewVolumes(d.pods, len(d.claims), k.class, d.free)
 		}
 	}
@@ -248,7 +248,7 @@ func (c *Core) pauseForVolumes(g *gang) {
 	g.volumesFailed++
 }
 
-func (c *Core) volumeFailed(g *gang, f *wire.VolumeFailure) report.Reason {
+func (g *gang) volumeFailed(f *wire.VolumeFailure) report.Reason {
 	name := g.name.String()
 	if p := g.members[f.GetPodUid()]; p != nil {
 		name = p.Namespace + "/" + p.Name
@@ -274,7 +274,7 @@ func (c *Core) onReady(from api.Incarnation, m *wire.Ready) {
 	case len(cm.failed) == 0:
 		g.volumesFailed = 0
 	case g.state != preparing:
-		g.blocked = c.volumeFailed(g, cm.failed[0])
+		g.blocked = g.volumeFailed(cm.failed[0])
 		c.pauseForVolumes(g)
 	}
 	c.mark(g)

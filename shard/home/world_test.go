@@ -470,7 +470,10 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 	}
 	// minCount may have been raised since this home saw it; what it knows counts.
 	if g := p.home.gangs[uid]; g != nil {
-		least = min(least, g.minCount()) - g.placed // pods that are gone since count, too
+		if g.started {
+			return // what it lost may be gone before its home hears of that
+		}
+		least = min(least, g.minCount()) - g.tally.placed // pods that are gone since count, too
 	}
 	if len(pods) < least {
 		w.failf("%s binds %s with %d of %d pods durable: %s", p.inc, uid, len(pods), least, w.explain(uid))
@@ -508,7 +511,8 @@ func (w *world) gangOf(p *worldPod) string {
 
 func (p *worldPod) seen() *api.Pod {
 	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.name, Created: p.created, Ours: true, Node: p.node, GroupMin: p.least, GroupKind: p.kind(),
-		Finished: p.finished, Deleting: !p.deleting.IsZero(), Gated: p.gated, Group: p.group, Queue: p.queue, Owned: p.owned,
+		Finished: p.finished, End: api.End{Succeeded: p.finished}, Deleting: !p.deleting.IsZero(), Gated: p.gated,
+		Group: p.group, Queue: p.queue, Owner: uint64(flag01(p.owned)),
 		Class: api.NewClass(cores(p.cpu, 1), nil), ConditionReason: p.reason, Gang: p.boundFor}
 }
 
@@ -1516,7 +1520,8 @@ func (w *world) explain(uid string) string {
 	for _, p := range w.procs {
 		if g := p.home.gangs[uid]; g != nil && !p.dead {
 			out = append(out, fmt.Sprintf("%s has it %s (started %t placed %d reserved %t ask %+v tally %+v why %+v sleep %+v withdraw %+v lost %v) wake in %s",
-				p.inc, g.state, g.started, g.placed, g.charge.reserved, g.charge.reserve, g.tally, g.blocked, g.search.sleep, g.withdraw, g.lost, g.wake.Sub(w.now)))
+				p.inc, g.state, g.started, g.tally.placed, g.charge.reserved, g.charge.reserve, g.tally, g.blocked,
+				g.search.sleep, g.withdraw, g.lost, g.wake.Sub(w.now)))
 		}
 	}
 	if len(out) == 0 {

@@ -52,7 +52,7 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 	ch.closed, ch.yields, ch.reserve, ch.open = true, to, nil, nil
 	ch.claim, ch.awaits, ch.within, ch.victims, g.claim = 0, nil, nil, nil, nil
 	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
-	g.status.RecallStart()
+	g.status.RecallStart(c.now)
 	g.started = g.started && fault.On(fault.YieldStarted)
 	g.yielded = report.Short(to.GetWhy())
 	g.blocked = report.Yielded(to.GetWhy())
@@ -61,19 +61,18 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 // startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.
 func (c *Core) startForgotten(g *gang) bool {
 	g.started = g.started && fault.On(fault.YieldStarted)
-	c.fromNothing(g)
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) || fault.On(fault.YieldStarted) {
 		return true
 	}
-	if g.status.StartRecalled() || !g.charge.recalls || c.cfg.StatusBudget < 0 {
+	if g.status.StartRecalled(c.now) || !g.charge.recalls || c.cfg.StatusBudget < 0 {
 		return true
 	}
-	g.status.RecallStart() // of a PodGroup that was not known yet when it had to yield
+	g.status.RecallStart(c.now) // of a PodGroup that was not known yet when it had to yield
 	return false
 }
 
 // whyEvicted returns what is said to the pods of a gang that are evicted.
-func (c *Core) whyEvicted(g *gang) string {
+func (g *gang) whyEvicted() string {
 	if to := g.charge.yields; to != nil {
 		return report.Short(to.GetWhy())
 	}

@@ -141,7 +141,7 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 				continue
 			}
 		}
-		node, victims, ok := plan.place(i, in, wishing[i], m.GetGrade(), rank)
+		node, victims, ok := plan.place(i, uid, in, wishing[i], m.GetGrade(), rank)
 		if !ok {
 			none[here] = true
 			promise()

@@ -2,10 +2,13 @@ package node
 
 import (
 	"cmp"
+	"encoding/binary"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -26,12 +29,15 @@ type planned struct {
 	leaned    []leaned        // by class; nil if none leans
 	trial     *topology.Trial // nil while no class has rules or leans
 	dropped   []string        // pods whose holds ended during the trial
+	order     uint32          // as in the HoldRequest
 	alone     bool            // it is for a gang of one, whose row may wait for others: those of a gang at several shards may not
 }
 
 // plan reads the rules of classes. It is not ok for a class whose namespace has too much counted.
 func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, m *wire.HoldRequest) planned {
-	p := planned{core: c, asked: classes, namespace: g.ref.GetNamespace(), rules: make([]*topology.Rules, len(classes)), alone: len(m.GetPods()) == 1 && m.GetPods()[0].GetPodUid() == g.ref.GetUid()}
+	p := planned{core: c, order: m.GetOrder(), asked: classes, namespace: g.ref.GetNamespace(),
+		rules: make([]*topology.Rules, len(classes)),
+		alone: len(m.GetPods()) == 1 && m.GetPods()[0].GetPodUid() == g.ref.GetUid()}
 	some := false
 	for range 2 { // again, if one of the others has brought a term
 		for i, class := range classes {
@@ -99,7 +105,14 @@ func (p *planned) tries(g *gang, m *wire.HoldRequest, ok []bool) topology.Asked 
 
 // place finds a node for a pod of a class that is counted as another one. Where none may take it now, one will do that may once the pods
 // that are on their way are bound: its row waits for them.
-func (p *planned) place(class int, in *domain, counted *api.Class, least uint32, rank api.Rank) (node string, victims []string, ok bool) {
+func (p *planned) place(class int, uid string, in *domain, counted *api.Class, least uint32, rank api.Rank) (
+	node string, victims []string, ok bool,
+) {
+	if p.order >= drawn {
+		if node, victims, ok = p.placeWhere(class, in, counted, least, rank, p.some(uid, p.allow(class))); ok {
+			return node, victims, true
+		}
+	}
 	if node, victims, ok = p.placeWhere(class, in, counted, least, rank, p.allow(class)); ok {
 		return node, victims, true
 	}
@@ -125,6 +138,18 @@ func (p *planned) allow(class int) func(number int32) bool {
 	}
 }
 
+// drawn is the first order in which a pod goes to any node that takes it: where the best nodes leave no room for
+// others, these may.
+const drawn = 3
+
+// some allows every other node that is allowed, as the order and the pod have it.
+func (p *planned) some(uid string, allow func(number int32) bool) func(number int32) bool {
+	seed := binary.LittleEndian.AppendUint32([]byte(uid), p.order)
+	return func(number int32) bool {
+		return xxhash.Sum64(binary.LittleEndian.AppendUint32(seed, uint32(number)))%2 == 0 && (allow == nil || allow(number))
+	}
+}
+
 // stays reports whether a pod may keep its hold.
 func (p *planned) stays(class int, uid, node string) bool {
 	if p.rules[class] == nil {
@@ -147,7 +172,7 @@ func (p *planned) inTurn(pods []*wire.PodWant) []*wire.PodWant {
 		}
 		return 0
 	}
-	if p.trial == nil || !slices.ContainsFunc(p.rules, (*topology.Rules).AsksForOthers) {
+	if p.order > 0 || p.trial == nil || !slices.ContainsFunc(p.rules, (*topology.Rules).AsksForOthers) {
 		return pods
 	}
 	return slices.SortedStableFunc(slices.Values(pods), func(a, b *wire.PodWant) int { return cmp.Compare(asks(a), asks(b)) })

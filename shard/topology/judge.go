@@ -45,8 +45,9 @@ func (b Behind) Rises() bool {
 // Stamp changes when something is counted otherwise for the rules.
 func (b Behind) Stamp() uint64 { return b.rules.stamp() }
 
-// Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the end, all of them
-// together, at the place of the last.
+// Judge says whether pods may be bound whose rows are in the log up to a revision. Pods are judged as they are in the
+// end, all of them together, at the place of the last; or else one after another, as their rows are in the log, as if
+// they had been placed by themselves.
 //
 // Pods whose rows are all in one key, and which nothing but a spread keeps from their nodes, wait: others may raise its minimum, wherever their
 // rows are. Two constraints may so have pods wait for each other. Whoever calls has to end a wait that lasts too long (Behind.Rises). The
@@ -122,10 +123,7 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 	if !some {
 		return Verdict{}
 	}
-	own, uids := make(map[string]bool, len(members)), make([]string, len(members))
-	for i := range members {
-		own[members[i].UID], uids[i] = true, members[i].UID
-	}
+	own, uids := namesOf(members)
 	if v.Heavy(asked, members[0].Namespace, uids) {
 		return Verdict{Wait: true}
 	}
@@ -193,10 +191,47 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 		}
 		t.Add(members[i].Namespace, members[i].UID, members[i].Node)
 	}
-	if !behind.None() && len(verdict.Against) == 0 {
-		return Verdict{Wait: true, Behind: behind}
+	if verdict.Behind, verdict.Wait = behind, !behind.None() && len(verdict.Against) == 0; !verdict.Wait {
+		verdict.Behind = Behind{}
+	}
+	if (verdict.Wait || len(verdict.Against) > 0) && v.inSequence(t, members, rules) {
+		return Verdict{}
 	}
 	return verdict
+}
+
+// namesOf returns the UIDs of pods.
+func namesOf(members []Member) (own map[string]bool, uids []string) {
+	own = make(map[string]bool, len(members))
+	for i := range members {
+		own[members[i].UID] = true
+		uids = append(uids, members[i].UID)
+	}
+	return own, uids
+}
+
+// inSequence reports whether each pod may go to its node beside those whose rows come before its own.
+func (v *View) inSequence(t *Trial, members []Member, rules []*Rules) bool {
+	places, order := make([]place, len(members)), make([]int, len(members))
+	for i := range members {
+		m := &members[i]
+		order[i] = i
+		for _, r := range v.rows[m.UID] {
+			if r.node == m.Node && r.version == m.Version {
+				places[i] = r.place
+			}
+		}
+		t.Without(m.Namespace, m.UID)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return places[a].compare(places[b]) })
+	for _, i := range order {
+		m := &members[i]
+		if rules[i] != nil && rules[i].Obstacle(v.nodeOf(m.Node), false) != None {
+			return false
+		}
+		t.Add(m.Namespace, m.UID, m.Node)
+	}
+	return true
 }
 
 // judgeClaims judges by the claims that one pod at a time may use. All pods that use one name it, and so do their objects, whatever their

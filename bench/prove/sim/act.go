@@ -114,6 +114,8 @@ func (w *world) act(line string) {
 	case "together": // PodGroups that are made from now on may be ones whose pods are to be in one zone, or in slices, and nodes have cliques
 		l.together = true
 		l.label()
+	case "lives", "judge": // gangs live more than once; nothing has changed for a while
+		w.live(f[0])
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -248,7 +250,6 @@ func (w *world) act(line string) {
 			next.Spec.Unschedulable = arg(3) == "true"
 			a.put(a.nodes, &next)
 		}
-
 	case "clique": // NODE VALUE, - for none: it is in another one from now on
 		l.cliqueOf[name] = strings.TrimPrefix(arg(2), "-")
 		if n := a.node(name); n != nil {
@@ -258,7 +259,6 @@ func (w *world) act(line string) {
 			l.inRack(&next)
 			a.put(a.nodes, &next)
 		}
-
 	case "quiet": // nothing goes wrong
 		l.quiet = true
 	case "snatch":

@@ -66,6 +66,8 @@ type check struct {
 	claimed map[string]bool // gangs whose record has a claim
 	doomed  map[string]bool // pods that a record condemned
 
+	lives    map[string]life // in worlds of lives, by the name of a group; granted: when reservations were made
+	granted  map[string]time.Time
 	roles    map[string]string    // pods -> their role
 	placedAt map[string]time.Time // names of groups -> when a pod of it was last seen to change on a node
 }
@@ -92,6 +94,7 @@ type gangSeen struct {
 
 func newCheck(w *world) check {
 	return check{w: w, ever: map[string]bool{}, asked: map[string]bool{}, sought: map[string]sought{}, freed: map[string]bool{}, bound: map[string]string{}, paid: map[string]string{}, landed: map[string]time.Time{}, since: map[string]time.Time{}, label: map[string]string{}, strange: map[string]bool{}, relabelled: map[string]bool{}, going: map[string]string{}, gangs: map[string]*gangSeen{}, stamps: map[string]api.Incarnation{}, byName: map[string][]string{}, used: map[string]bool{}, cores: map[string]int64{},
+		lives: map[string]life{}, granted: map[string]time.Time{},
 		roles: map[string]string{}, placedAt: map[string]time.Time{}, untold: map[string]bool{},
 		ordered: newOrdered(), claimed: map[string]bool{}, claimants: map[string]*claimant{}, waits: map[string]*denied{},
 		mayClaim: map[string]bool{}, doomed: map[string]bool{}, nodeLabels: map[string]map[string]string{},
@@ -168,6 +171,7 @@ func (c *check) afterStore(ch protocol.Op) {
 		w.load.snatches(rec)
 	case strings.HasPrefix(ch.Key, "reservations/"):
 		gang := ch.Key[strings.LastIndexByte(ch.Key, '/')+1:]
+		c.grants(gang, ch.Value.Message != nil)
 		if ch.Value.Message != nil {
 			c.claims(gang, ch.Value.Message.(*wire.ReservationRecord))
 			c.names(ch.Value.Message.(*wire.ReservationRecord))
@@ -315,11 +319,13 @@ func (c *check) afterAPI(f *feed, e entry) {
 		}
 		c.sawPod(o, e.Type == watch.Added)
 		c.inherit(o)
+		c.lived(groupNamed(o))
 	case *corev1.Node:
 		c.nodeChanged(o, e.Type == watch.Deleted)
 		c.cores[o.Name] = max(c.cores[o.Name], o.Status.Allocatable.Cpu().MilliValue())
 	case *v1alpha1.PodGroup:
 		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
+		c.lived(o.Name)
 	case *volcanov1beta1.PodGroup:
 		g := c.sawGroup(o.Name, string(o.UID), int(o.Spec.MinMember), e.Type == watch.Deleted)
 		_, more := volcano.Group(o, nil, nil)
@@ -516,6 +522,7 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 			}
 		}
 	}
+	gang = c.present(p, gang)
 	if c.bound[string(p.UID)] == "" && slices.ContainsFunc(w.store.reservations(), func(r *wire.ReservationRecord) bool {
 		return r.State == wire.ReservationState_RESERVATION_CLOSING && slices.Contains(c.byName[groupNamed(p)], r.Gang.Uid)
 	}) {
@@ -654,7 +661,7 @@ func (c *check) says(x *shard, o event.Send) {
 // stamp judges the stamp of a status that is about to be written: I8.
 func (c *check) stamp(object, queue string, s v1alpha1.Stamp) {
 	w := c.w
-	key := object + " " + serial(uint64(s.Epoch))
+	key := object + " " + strconv.FormatInt(s.Epoch, 10)
 	if who, known := c.stamps[key]; known && string(who) != s.Writer {
 		w.fail("I8: %s has two writers in epoch %d: %s and %s", object, s.Epoch, who, s.Writer)
 	}
@@ -836,26 +843,5 @@ func (c *check) rights(events []model.Event[proto.Message]) {
 				w.fail("rights: gang %s is charged %s, %s before, in queue %s, and the selector of queue %s is tenant=%s: the namespace has had %v", r.Gang.Uid, demand, had, r.Gang.Queue, path, s.MatchLabels["tenant"], w.load.tenant)
 			}
 		}
-	}
-}
-
-// firstCharges judges the reservations that a transaction made.
-func (c *check) firstCharges(events []model.Event[proto.Message]) {
-	var fresh []*wire.ReservationRecord
-	for _, e := range events {
-		if !strings.HasPrefix(e.Key, "reservations/") || e.Deleted {
-			continue
-		}
-		r := e.Value.(*wire.ReservationRecord)
-		g := c.gang(r.Gang.Uid)
-		if r.Forced || e.Prev != nil || g.meddled || g.inherited || len(g.ever) > 0 {
-			return // what is bound is charged whatever is guaranteed, and that may come after in the same transaction
-		}
-		fresh = append(fresh, r)
-	}
-	for _, r := range fresh {
-		c.floors(r)
-		d, _ := wire.ToResources(r.Demand)
-		c.guarantees(r.Gang, d)
 	}
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
+	"basalt.dev/basalt/bench/prove/progress"
 	core "basalt.dev/basalt/coordinator"
 )
 
@@ -395,4 +399,331 @@ func amountIn(amounts []*wire.Amount, resource string) int64 {
 		}
 	}
 	return 0
+}
+
+// Progress, judged when the faults have ended and nobody has changed anything for a while, before anything is undone:
+// whoever waits must be one who cannot start. What a gang lacks is placed by hand (package progress). What this judge
+// cannot tell for sure it lets pass: pods with volumes, gangs with slices, queues in which something is guaranteed
+// and cut.
+
+// restFor is for how long nobody changes anything before it is judged who waits.
+const restFor = 80 * time.Second
+
+// restAgain is after what time it is judged again whether somebody still waits who could start: others may have been
+// tried meanwhile that find no room, and were charged. It is judged restTimes times.
+const (
+	restAgain = 50 * time.Second
+	restTimes = 3
+)
+
+// judge judges who waits, and who stands in part.
+func (w *world) judge() {
+	before := w.waits
+	w.waits, w.waited = map[string]int{}, before
+	names := map[string]bool{}
+	for _, p := range w.load.pods(ours) {
+		if name := groupNamed(p); name != "" && !names[name] {
+			names[name] = true
+			w.judgeRest(name)
+		} else if name == "" && waits(p) {
+			w.judgePod(p)
+		}
+	}
+}
+
+// waits reports whether a pod may be placed, and has no node.
+func waits(p *corev1.Pod) bool {
+	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !finished(p) && len(p.Spec.SchedulingGates) == 0
+}
+
+// life is what became of a group since nothing of it was on a node that stays there.
+type life struct {
+	alive int
+	whole bool      // it had its minimum
+	short time.Time // since when it has less by the loss of a pod, zero while it has its minimum
+	empty time.Time // since when nothing of it is alive, zero while something is
+}
+
+// underWay is how long after the last pod of a life others may be bound that belong to it: they were committed before.
+const underWay = 3 * time.Second
+
+// lived takes note of a change of a pod of a group.
+func (c *check) lived(name string) {
+	w := c.w
+	g := w.api.group(name)
+	if !w.load.lives || g == nil {
+		return
+	}
+	was := c.lives[name]
+	now := life{whole: was.whole, short: was.short, empty: was.empty}
+	succeeded := 0
+	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
+		switch {
+		case running(p):
+			now.alive++
+		case p.Status.Phase == corev1.PodSucceeded && p.Labels[api.LabelGang] == g.uid:
+			succeeded++
+		}
+	}
+	switch {
+	case now.alive == 0 && was.empty.IsZero():
+		now.empty = w.now
+	case now.alive == 0:
+	case !was.empty.IsZero() && w.now.Sub(was.empty) > underWay:
+		now.whole, now.short, now.empty = now.alive+succeeded >= g.least, time.Time{}, time.Time{}
+	case now.alive+succeeded >= g.least:
+		now.whole, now.short, now.empty = true, time.Time{}, time.Time{}
+	case now.whole && now.alive < was.alive && now.short.IsZero():
+		now.short = w.now
+	}
+	c.lives[name] = now
+}
+
+// judgeRest judges a group of which pods wait.
+func (w *world) judgeRest(name string) {
+	l := &w.load
+	g := w.api.group(name)
+	if g == nil || perController(name) {
+		return
+	}
+	seen := w.check.gang(g.uid)
+	if now := w.check.lives[name]; now.alive > 0 && now.alive < g.least && !now.whole {
+		w.fail("progress: %s %s stands in part at rest: %d of at least %d pods run%s",
+			g.kind, name, now.alive, g.least, w.load.explain())
+	}
+	var waiting []*corev1.Pod
+	placed, odd := 0, seen.meddled || seen.inherited && !l.lives || seen.relabelled || seen.floor != nil
+	for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
+		switch {
+		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
+			odd = true
+		case waits(p):
+			waiting = append(waiting, p)
+		case p.Spec.NodeName == "" && !finished(p):
+		case p.Labels[api.LabelGang] != g.uid && (!l.lives || w.check.paid[string(p.UID)] != g.queue):
+			odd = true // of a namesake, or bound by hand
+		case finished(p) && p.Labels[api.LabelGang] != g.uid:
+		case p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil:
+			placed++
+		}
+	}
+	if odd || len(waiting) == 0 {
+		return
+	}
+	if pg := w.api.PodGroup("ns", name); pg != nil && pg.Spec.SchedulingConstraints != nil {
+		for _, t := range pg.Spec.SchedulingConstraints.Topology {
+			if t.Mode != v1alpha1.TopologyPreferred {
+				return
+			}
+		}
+	}
+	lacks := max(1, g.least-placed)
+	enough := func(pods []*corev1.Pod) bool {
+		for _, r := range seen.roles {
+			n := 0
+			for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
+				if p.Annotations[volcanoTask] == r.Name && (!waits(p) || slices.Contains(pods, p)) {
+					n++
+				}
+			}
+			if n < r.Min {
+				return false
+			}
+		}
+		return len(pods) >= lacks
+	}
+	who, queue := g.kind.String()+" "+name+" ("+g.uid+")", cmp.Or(g.queue, api.DefaultQueue)
+	w.mayNotWait(who, queue, waiting, enough, time.Time{})
+	changed := latest(w.check.limited, w.check.relabelledAt)
+	if x := w.check.lives[name]; x.alive > 0 && !x.short.IsZero() && placed < g.least && !changed.After(x.short) {
+		since := x.short
+		w.mayNotWait(who+", which is short since "+since.Sub(w.start).String(), queue, waiting, enough, since)
+	}
+}
+
+// judgePod judges a pod that waits by itself.
+func (w *world) judgePod(p *corev1.Pod) {
+	if w.load.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0 {
+		return
+	}
+	queue := cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
+	w.mayNotWait("pod "+string(p.UID), queue, []*corev1.Pod{p}, progress.Least(1), time.Time{})
+}
+
+// mayNotWait fails if nothing is in the way of some of the pods, but for what came since a time, unless that is zero.
+func (w *world) mayNotWait(who, queue string, pods []*corev1.Pod, enough func([]*corev1.Pod) bool, since time.Time) {
+	if w.load.shutTo(queue) {
+		return
+	}
+	cluster := &progress.Cluster{Namespaces: map[string]map[string]string{"ns": w.load.namespaceLabels()}}
+	for _, name := range w.api.nodes.names() {
+		cluster.Nodes = append(cluster.Nodes, w.api.node(name))
+	}
+	cluster.Pods = w.load.pods(func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" && !finished(p) && !w.came(p, since)
+	})
+	nodes, err := cluster.Start(pods, enough)
+	if errors.Is(err, progress.ErrTooMany) {
+		w.count("gangs at rest with too many ways")
+		return
+	}
+	if nodes == nil {
+		w.count("gangs at rest that fit nowhere")
+		return
+	}
+	var demand api.Resources
+	var at []string
+	for _, p := range pods {
+		if node := nodes[p.Name]; node != "" {
+			demand = demand.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
+			at = append(at, p.Name+" on "+node)
+		}
+	}
+	if !w.hasQuota(queue, demand, since) {
+		w.count("gangs at rest without quota")
+		return
+	}
+	if !since.IsZero() { // nothing but supply keeps its room on a node
+		w.count("gangs short at rest whose place others took")
+		return
+	}
+	if w.waits[who] = w.waited[who] + 1; w.waits[who] < restTimes {
+		return
+	}
+	w.fail("progress: %s of queue %s waits at rest, and could start: %s%s",
+		who, queue, strings.Join(at, ", "), w.load.explain())
+}
+
+// came reports whether a pod was bound in the two minutes after a time that is not zero, for a gang that was granted
+// its quota since then: so long nobody else is to have what a gang lost.
+func (w *world) came(p *corev1.Pod, since time.Time) bool {
+	landed, granted := w.check.landed[string(p.UID)], w.check.granted[w.check.bound[string(p.UID)]]
+	return !since.IsZero() && landed.After(since) && landed.Before(since.Add(2*time.Minute)) && granted.After(since)
+}
+
+// shutTo reports whether a queue, or one above it, takes nothing from the namespace.
+func (l *workload) shutTo(queue string) bool {
+	for _, path := range api.Lineage(queue) {
+		q := l.w.api.queue(path)
+		if q == nil && path != api.RootQueue || q != nil && (q.Spec.Closed || q.DeletionTimestamp != nil) {
+			return true
+		}
+		if q == nil || q.Spec.NamespaceSelector == nil {
+			continue
+		}
+		if q.Spec.NamespaceSelector.MatchLabels["tenant"] != l.namespaceLabels()["tenant"] {
+			return true
+		}
+	}
+	return false
+}
+
+// hasQuota reports whether a queue and all above it surely have so much left, what is guaranteed to others included.
+func (w *world) hasQuota(queue string, demand api.Resources, since time.Time) bool {
+	for _, path := range api.Lineage(queue) {
+		limits := w.check.limits(path)
+		if len(limits.GetCapability()) == 0 {
+			continue
+		}
+		for _, d := range demand {
+			limit := amountIn(limits.GetCapability(), d.Resource)
+			if !slices.ContainsFunc(limits.GetCapability(), func(a *wire.Amount) bool { return a.Resource == d.Resource }) {
+				continue
+			}
+			if w.held(path, queue, d.Resource)-w.tookSince(path, d.Resource, since)+d.Value > limit {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// tookSince is what pods request below a queue that were bound since a time.
+func (w *world) tookSince(path, resource string, since time.Time) (sum int64) {
+	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return !finished(p) && w.came(p, since) }) {
+		if api.Under(w.check.paid[string(p.UID)], path) {
+			sum += w.api.pods.objects[nameOf(p)].Pod.Class.Requests.Value(resource)
+		}
+	}
+	return sum
+}
+
+// held is what is charged below a queue, and what is guaranteed there to others than a queue.
+func (w *world) held(path, but, resource string) int64 {
+	own, below := int64(0), int64(0)
+	for _, r := range w.store.reservations() {
+		if r.Gang.Queue == path {
+			own += amountIn(r.Demand, resource) + amountIn(r.GetClaim().GetPromised(), resource)
+		}
+	}
+	children := map[string]bool{}
+	add := func(queue string) {
+		for queue != path && api.Under(queue, path) {
+			if api.Parent(queue) == path {
+				children[queue] = true
+				return
+			}
+			queue = api.Parent(queue)
+		}
+	}
+	for _, r := range w.store.reservations() {
+		add(r.Gang.Queue)
+	}
+	for _, key := range w.store.with("queues/") {
+		add(strings.TrimPrefix(key, "queues/"))
+	}
+	for _, child := range api.SortedKeys(children) {
+		below += w.held(child, but, resource)
+	}
+	sum := own + below
+	if path != api.RootQueue && !api.Under(but, path) {
+		sum = max(sum, amountIn(w.check.limits(path).GetGuarantee(), resource))
+	}
+	return sum
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// grants takes note that a reservation is there, or is not.
+func (c *check) grants(gang string, there bool) {
+	switch {
+	case !there:
+		delete(c.granted, gang)
+	case c.granted[gang].IsZero():
+		c.granted[gang] = c.w.now
+	}
+}
+
+// present is the gang that a pod of a gang is of by now: its PodGroup may have been replaced while it ran.
+func (c *check) present(p *corev1.Pod, gang string) string {
+	if g := c.w.api.group(c.groupName(p)); g != nil && c.gang(gang).gone > 0 {
+		return g.uid
+	}
+	return gang
+}
+
+// firstCharges judges the reservations that a transaction made.
+func (c *check) firstCharges(events []model.Event[proto.Message]) {
+	var fresh []*wire.ReservationRecord
+	for _, e := range events {
+		if !strings.HasPrefix(e.Key, "reservations/") || e.Deleted {
+			continue
+		}
+		r := e.Value.(*wire.ReservationRecord)
+		g := c.gang(r.Gang.Uid)
+		if r.Forced || e.Prev != nil || g.meddled || g.inherited || len(g.ever) > 0 {
+			return // what is bound is charged whatever is guaranteed, and that may come after in the same transaction
+		}
+		fresh = append(fresh, r)
+	}
+	for _, r := range fresh {
+		c.floors(r)
+		d, _ := wire.ToResources(r.Demand)
+		c.guarantees(r.Gang, d)
+	}
 }

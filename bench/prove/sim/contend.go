@@ -313,3 +313,235 @@ func (d *drawer) aimOne(x *die, r *wire.ReservationRecord) {
 		}
 	})
 }
+
+// Lives: in one seed of four, gangs live more than once. Jobs of unlike pods start, are suspended and resumed,
+// restart while their old pods still terminate, lose single pods, fail and leave their failed pods behind; their
+// PodGroups are replaced under running pods. Single pods wait beside them for whatever becomes free. Controllers make
+// again what is missing. In between, nobody but controllers changes anything for a while, and then it is judged who
+// waits and who stands in part (claims.go).
+//
+// The cluster is small: what is given back by one is what another waits for.
+
+// job is what a controller keeps up.
+type job struct {
+	name, queue string
+	least       int
+	shapes      []int // of its pods
+	on          bool
+	anew        bool // each pod gets a name of its own, as those of a Job do, and not those of a StatefulSet
+	serial      int
+	pods        []string      // the last that was made for each
+	done        []bool        // it has succeeded, and is not made again
+	lag         time.Duration // of its controller
+}
+
+// lives draws whether the world is one of lives, and begins it if so.
+func (d *drawer) lives() bool {
+	w := d.w
+	x := w.newDie("lives")
+	if !w.cfg.Progress || x.below(4) > 0 {
+		return false
+	}
+	d.say("lives")
+	d.say("earmarks 5s 5s 5s") // or who fits would wait for their end
+	d.say("mishaps %d", []int{0, 0, 1}[x.below(3)])
+	d.say("gather %s", []string{"0s 0s", "7ms 3ms", "50ms 25ms"}[x.below(3)])
+	for _, name := range []string{"n1", "n3", "n4", "n5", "l1", "l2"} {
+		d.say("remove-node %s 1s", name)
+	}
+	stakes := x.below(2) == 0
+	for _, name := range queueNames {
+		limits := "capability - guarantee -"
+		if x.below(4) == 0 {
+			limits = fmt.Sprintf("capability cpu=%d guarantee -", 3+x.below(8))
+		}
+		if stakes && slices.Contains(leafNames, name) {
+			limits += fmt.Sprintf(" deserved cpu=%d runtime 0s delay 1s", x.below(8))
+		}
+		d.say("queue %s %s", name, limits)
+	}
+	for i := range 1 + x.below(3) {
+		d.say("shard s%d", i)
+	}
+	l := &living{drawer: d, x: x, crashes: !w.cfg.Calm && x.below(2) == 0}
+	w.outside(4*time.Second, func() { l.phase(4) })
+	return true
+}
+
+// living is the drawer of such a world.
+type living struct {
+	*drawer
+	x       *die
+	jobs    []*job
+	crashes bool
+	resting bool
+	singles int
+}
+
+// phase has some things happen, and then nothing but what controllers do, so many times.
+func (l *living) phase(n int) {
+	w, x := l.w, l.x
+	l.resting = false
+	for _, name := range []string{"n0", "n2", "l0"} {
+		if w.api.node(name) == nil {
+			l.say("node %s", name)
+		}
+	}
+	for range 4 + x.below(24) {
+		w.outside(time.Duration(x.below(15000))*time.Millisecond, l.happen)
+	}
+	w.outside(16*time.Second, func() {
+		l.resting = true
+		var judge func()
+		judge = func() {
+			l.say("judge")
+			switch {
+			case len(w.waits) > 0:
+				w.outside(restAgain, judge)
+			case n > 1:
+				l.phase(n - 1)
+			default:
+				w.over = true
+			}
+		}
+		w.outside(restFor, judge)
+	})
+}
+
+// happen does one thing.
+func (l *living) happen() {
+	w, x := l.w, l.x
+	if w.calm || l.resting {
+		return
+	}
+	var j *job
+	if len(l.jobs) > 0 {
+		j = l.jobs[x.below(len(l.jobs))]
+	}
+	what := x.below(40)
+	switch {
+	case j == nil || what < 7:
+		l.newJob()
+	case what < 14:
+		name := fmt.Sprintf("single%d", l.singles)
+		l.singles++
+		l.say("pod %s shape %d queue %s", name, 1+x.below(6), l.leaf())
+	case what < 19: // it ends
+		if p := l.aPod(func(p *corev1.Pod) bool { return running(p) && groupNamed(p) == "" }); p != nil {
+			l.say("finish %s %s", p.Name, corev1.PodSucceeded)
+		}
+	case what < 22: // suspended, or scaled to 0
+		j.on = false
+		for _, p := range l.podsOf(j.name) {
+			if !finished(p) {
+				l.say("delete %s", p.Name)
+			}
+		}
+	case what < 25:
+		if !j.on {
+			clear(j.done)
+			j.on = true
+		}
+	case what < 29: // one is lost
+		if p := l.aPodOf(j, running); p != nil {
+			l.say("delete %s", p.Name)
+		}
+	case what < 31:
+		if p := l.aPodOf(j, running); p != nil {
+			l.say("finish %s %s", p.Name, corev1.PodFailed)
+		}
+	case what < 32:
+		if p := l.aPodOf(j, running); p != nil {
+			l.say("finish %s %s", p.Name, corev1.PodSucceeded)
+		}
+	case what < 35: // all fail, or are deleted, and are made again
+		fail := x.below(2) == 0
+		for _, p := range l.podsOf(j.name) {
+			if fail && running(p) {
+				l.say("finish %s %s", p.Name, corev1.PodFailed)
+			} else if !fail {
+				l.say("delete %s", p.Name)
+			}
+		}
+	case what < 37: // the PodGroup is replaced under what runs
+		if w.api.PodGroup("ns", j.name) != nil {
+			l.say("delete-podgroup %s", j.name)
+			l.say("podgroup %s queue %s least %d", j.name, j.queue, j.least)
+		}
+	case what < 38:
+		j.least = 1 + x.below(len(j.shapes))
+		l.say("least %s %d", j.name, j.least)
+	case what < 39: // failed ones are cleaned up
+		for _, p := range l.podsOf(j.name) {
+			if finished(p) {
+				l.say("delete %s", p.Name)
+			}
+		}
+	case l.crashes && len(w.processes) > 0:
+		l.say("crash %s", w.processes[x.below(len(w.processes))].inc)
+	}
+}
+
+func (l *living) leaf() string { return leafNames[l.x.below(len(leafNames))] }
+
+func (l *living) aPodOf(j *job, ok func(*corev1.Pod) bool) *corev1.Pod {
+	pods := slices.DeleteFunc(l.podsOf(j.name), func(p *corev1.Pod) bool { return !ok(p) })
+	if len(pods) == 0 {
+		return nil
+	}
+	return pods[l.x.below(len(pods))]
+}
+
+func (l *living) newJob() {
+	x := l.x
+	if len(l.jobs) == 8 {
+		return
+	}
+	j := &job{name: fmt.Sprintf("j%d", len(l.jobs)), queue: l.leaf(), on: true,
+		anew: x.below(2) == 0, lag: time.Duration(20+x.below(3000)) * time.Millisecond}
+	n, shape := 1+x.below(5), 1+x.below(shapes)
+	for range n {
+		if x.below(3) == 0 { // as a leader and its workers are
+			shape = 1 + x.below(shapes)
+		}
+		j.shapes = append(j.shapes, shape)
+	}
+	if j.least = n; x.below(3) == 0 {
+		j.least = 1 + x.below(n)
+	}
+	j.pods, j.done = make([]string, n), make([]bool, n)
+	l.jobs = append(l.jobs, j)
+	l.say("podgroup %s queue %s least %d", j.name, j.queue, j.least)
+	l.keepUp(j)
+}
+
+// keepUp is the controller of a job.
+func (l *living) keepUp(j *job) {
+	w := l.w
+	if w.calm {
+		return
+	}
+	if j.on {
+		for i, name := range j.pods {
+			p := w.api.pod("ns", name)
+			if p != nil && p.Status.Phase == corev1.PodSucceeded {
+				j.done[i] = true
+			}
+			switch {
+			case j.done[i], p != nil && !finished(p) && p.DeletionTimestamp == nil:
+				continue
+			case j.anew || name == "":
+				name = fmt.Sprintf("%s-%d-%d", j.name, i, j.serial)
+				j.serial++
+			case p != nil && p.DeletionTimestamp == nil:
+				l.say("delete %s", name)
+				continue
+			case p != nil:
+				continue
+			}
+			j.pods[i] = name
+			l.say("pod %s group %s shape %d", name, j.name, j.shapes[i])
+		}
+	}
+	w.outside(j.lag, func() { l.keepUp(j) })
+}

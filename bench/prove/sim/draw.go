@@ -50,7 +50,7 @@ func pick[T any](d *drawer, from []T) T { return from[d.w.rng.IntN(len(from))] }
 // begin makes the queues and the first shards, and goes on drawing until the world is calm.
 func (d *drawer) begin() {
 	w := d.w
-	if d.contends() {
+	if d.lives() || d.contends() {
 		return
 	}
 	if d.some(2) {

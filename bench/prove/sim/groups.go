@@ -92,6 +92,7 @@ type member struct {
 	kind  api.GroupKind
 	role  string // of Volcano's
 	least int    // of an implied one
+	shape int    // of a pod in a world of lives; 0 elsewhere
 }
 
 func (m member) mark(p *corev1.Pod) {
@@ -454,6 +455,12 @@ func (c *check) floors(r *wire.ReservationRecord) {
 
 // parseMember reads who a pod is from the words of a line.
 func parseMember(after func(string) string) member {
+	m := parseGroup(after)
+	m.shape, _ = strconv.Atoi(after("shape"))
+	return m
+}
+
+func parseGroup(after func(string) string) member {
 	if name := after("volcano"); name != "" {
 		return member{group: name, kind: api.VolcanoGroup, role: after("role")}
 	}

@@ -48,7 +48,8 @@ type Config struct {
 	Out    io.Writer // every line of the log; nil for none
 	Tail   int       // lines of the log kept for a failure; 120 if 0
 
-	Outputs bool // computes Result.Outputs
+	Outputs  bool // computes Result.Outputs
+	Progress bool // some worlds are of lives (contend.go), and who waits at rest is judged (claims.go)
 }
 
 // Result of a run.
@@ -96,6 +97,9 @@ type world struct {
 	start  time.Time
 	step   int
 	calm   bool                     // the faults are over
+	waits  map[string]int           // who waits at rest and could start -> how often in a row that was seen
+	waited map[string]int           // when it was judged before
+	over   bool                     // all that was to happen in a world of lives has
 	slow   map[string]time.Duration // how long what is slow now takes at most
 	events events
 	order  uint64
@@ -158,13 +162,26 @@ func Run(cfg Config) (result Result) {
 		}
 	}()
 	w.begin()
-	for w.script == nil && (w.step < cfg.Steps || !w.events[0].at.After(w.now)) || w.script != nil && len(w.events) > 0 && !w.events[0].at.After(start.Add(w.script.calm)) {
+	for w.goesOn() {
 		w.next()
 	}
 	if !cfg.Brief {
 		w.settle()
 	}
 	return result
+}
+
+// goesOn reports whether more is to be drawn, or played, before the faults end.
+func (w *world) goesOn() bool {
+	switch {
+	case w.script != nil:
+		return len(w.events) > 0 && !w.events[0].at.After(w.start.Add(w.script.calm))
+	case !w.events[0].at.After(w.now):
+		return true
+	case w.load.lives:
+		return !w.over
+	}
+	return w.step < w.cfg.Steps
 }
 
 // newWorld makes a world in which nothing has begun.

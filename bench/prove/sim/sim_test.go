@@ -51,6 +51,12 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestProgress judges in worlds of lives that nobody waits for ever who could start. Of these seeds one in six found a
+// gang that did, before gangs lived more than once; one in a hundred still does, and is not among them.
+func TestProgress(t *testing.T) {
+	t.Log(run(t, "basalt-bench", "--progress", "--first", "3000", "--seeds", "60"))
+}
+
 // TestBugs switches seeded bugs on, one after another, of those that show in one seed of a few: a sixth of them each
 // day, all in full. Which seed that is changes with every change of a core. It takes a minute because a bug takes some
 // seeds.

@@ -32,6 +32,7 @@ type workload struct {
 
 	tenant []tenantSince // of the namespace: all it ever had
 
+	lives    bool // gangs live more than once
 	doors    bool // there are groups of other kinds
 	repels   bool // pods repel each other
 	domains  bool // pods have constraints over topology domains
@@ -284,6 +285,10 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 		p.Spec.NodeSelector = map[string]string{"zone": "b"}
 	}
 	of.mark(p)
+	if of.shape > 0 {
+		l.makeShaped(p, of, queue)
+		return
+	}
 	mount(p, l.claimFor(name, of))
 	l.repel(p, key, api.LabelHostname)
 	if l.hasVolume(key) && p.Spec.Affinity == nil { // a volume that comes late can tie two pods to one node for good
@@ -306,6 +311,21 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	p.Status.Phase = corev1.PodPending
 	w.api.create(w.api.pods, p)
 	w.log("user: pod %s version %s", p.UID, p.ResourceVersion)
+}
+
+// makeShaped makes a pod that need not be like others of its gang.
+func (l *workload) makeShaped(p *corev1.Pod, of member, queue string) {
+	p.Spec.NodeSelector = nil
+	shapePod(p, of.group, of.shape)
+	if queue != "" {
+		p.Labels[api.LabelQueue] = queue
+	}
+	owner := metav1.OwnerReference{Kind: "Job", Name: cmp.Or(of.group, p.Name), UID: "job", Controller: new(true)}
+	p.OwnerReferences = []metav1.OwnerReference{owner}
+	p.Spec.SchedulerName = api.SchedulerName
+	p.Status.Phase = corev1.PodPending
+	l.w.api.create(l.w.api.pods, p)
+	l.w.log("user: pod %s version %s shape %d", p.UID, p.ResourceVersion, of.shape)
 }
 
 func (l *workload) pods(ok func(*corev1.Pod) bool) []*corev1.Pod {
@@ -361,7 +381,13 @@ func (l *workload) underway(p *corev1.Pod) bool {
 func ours(p *corev1.Pod) bool { return p.Spec.SchedulerName == api.SchedulerName }
 
 func (l *workload) finish(p *corev1.Pod, phase corev1.PodPhase) {
-	l.w.api.edit(p, func(p *corev1.Pod) { p.Status.Phase = phase })
+	l.w.api.edit(p, func(p *corev1.Pod) {
+		if p.Status.Phase = phase; l.lives {
+			ended := &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(l.w.now)}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{
+				{Name: "main", State: corev1.ContainerState{Terminated: ended}}}
+		}
+	})
 	l.w.log("kubelet: pod %s ends", p.UID)
 }
 
@@ -389,9 +415,14 @@ const settleWithin = 15 * time.Minute
 // settle ends the faults, lets every gang have its room in turn, and judges what is left: I6, I9 and I10.
 func (w *world) settle() {
 	w.die = w.newDie("settle")
-	w.endFaults()
-	began := w.now
 	l := &w.load
+	w.endFaults()
+	if l.lives { // what waits there may never fit: it is judged already
+		l.endLives()
+	} else {
+		w.rest()
+	}
+	began, first := w.now, w.step
 	for round := 0; ; round++ {
 		until := w.now.Add(500 * time.Millisecond)
 		for w.now.Before(until) {
@@ -402,7 +433,7 @@ func (w *world) settle() {
 		if left == "" {
 			break
 		}
-		if w.now.Sub(began) > settleWithin || w.step > w.cfg.Steps+200_000 {
+		if w.now.Sub(began) > settleWithin || w.step > first+200_000 {
 			w.fail("I10: %s after the end of the faults: %s%s", w.now.Sub(began), left, l.explain())
 		}
 	}
@@ -637,4 +668,78 @@ func (l *workload) explain() string {
 		fmt.Fprintf(&b, "\n  node %s labels %v allocatable %v taints %v unschedulable %t", name, n.Labels, n.Status.Allocatable, n.Spec.Taints, n.Spec.Unschedulable)
 	}
 	return b.String()
+}
+
+// shapes is how many kinds of pods there are.
+const shapes = 6 * 8 * 4
+
+// shapePod gives a pod of a job a shape by its number, from 1: what it requests, where it may go, and what it must be
+// beside, or apart from.
+func shapePod(p *corev1.Pod, job string, n int) {
+	n--
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	amounts := map[string]string{"cpu": []string{"100m", "500m", "1", "2", "3", "4"}[n%6]}
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{"job": job}}
+	p.Labels["job"] = job
+	main := corev1.Container{Name: "main"}
+	switch n / 6 % 8 {
+	case 4:
+		p.Spec.NodeSelector = map[string]string{zone: "a"}
+	case 5:
+		p.Spec.NodeSelector = map[string]string{zone: "b"}
+	case 6:
+		main.Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 8080}}
+	case 7:
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: api.LabelHostname, LabelSelector: own}}}}
+	}
+	switch n / 48 {
+	case 2:
+		if p.Spec.Affinity == nil {
+			p.Spec.Affinity = &corev1.Affinity{}
+		}
+		p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: zone, LabelSelector: own}}}
+	case 3:
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+			{MaxSkew: 1, TopologyKey: zone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: own}}
+	}
+	main.Resources.Requests = list(amounts)
+	p.Spec.Containers = []corev1.Container{main}
+}
+
+// endLives deletes all pods and PodGroups.
+func (l *workload) endLives() {
+	for _, p := range l.pods(func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }) {
+		l.w.api.delete(p)
+	}
+	for _, name := range l.w.api.groups.names() {
+		l.w.api.remove(l.w.api.groups, l.w.api.groups.objects[name])
+	}
+}
+
+// live carries a line of a world of lives out.
+func (w *world) live(verb string) {
+	if w.load.lives = true; verb == "judge" {
+		w.judge()
+	}
+}
+
+// rest lets time pass, and judges who waits then.
+func (w *world) rest() {
+	if !w.cfg.Progress || w.load.limits.EarmarkAfter == 0 { // else who fits may have to wait for minutes
+		return
+	}
+	until := w.now.Add(restFor)
+	for w.now.Before(until) {
+		w.next()
+	}
+	for w.judge(); len(w.waits) > 0; w.judge() {
+		for until := w.now.Add(restAgain); w.now.Before(until); {
+			w.next()
+		}
+	}
 }

@@ -43,10 +43,11 @@ type PodGroup struct {
 	retry    time.Time
 	backoff  time.Duration
 	gone     bool
-	denied   bool   // our last write that took effect says that the gang has not started
-	recalls  bool   // one is to say so, even if the object shows it
-	queued   turnOf // in its statusLine
-	turn     bool   // it left that queue, and may be written
+	denied   bool      // our last write that took effect says that the gang has not started
+	recalls  bool      // one is to say so, even if the object shows it,
+	recalled time.Time // since when
+	queued   turnOf    // in its statusLine
+	turn     bool      // it left that queue, and may be written
 }
 
 // groupWrite is a write that is not answered.
@@ -265,14 +266,43 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 }
 
 // RecallStart has the status of a PodGroup written anew: whatever was seen of it may be older than what it says of its gang's start.
-func (p *PodGroup) RecallStart() {
+func (p *PodGroup) RecallStart(now time.Time) {
+	if p == nil {
+		return
+	}
+	if !p.recalls {
+		p.recalled = now
+	}
+	p.denied, p.recalls = false, true
+}
+
+// recallWithin is how long a gang waits at most until its status says that it has not started. A policy may refuse
+// such writes for good.
+const recallWithin = 10 * time.Second
+
+// RecallsStart reports whether a write that says so is awaited.
+func (p *PodGroup) RecallsStart(now time.Time) bool {
+	return p != nil && p.recalls && !p.gone && now.Before(p.recalled.Add(recallWithin))
+}
+
+// MaySayStarted reports whether the status may say meanwhile that the gang has started.
+func (p *PodGroup) MaySayStarted(now time.Time) bool {
+	return p.RecallsStart(now) && (p.unsure || p.said.Scheduled.Yes ||
+		p.inFlight != nil && p.inFlight.statement.Scheduled.Yes)
+}
+
+// Starts ends a recall that was never written: the gang has started again.
+func (p *PodGroup) Starts() {
 	if p != nil {
-		p.denied, p.recalls = false, true
+		p.recalls = false
 	}
 }
 
-// StartRecalled reports whether a write of ours said after RecallStart that the gang has not started, or the PodGroup is gone.
-func (p *PodGroup) StartRecalled() bool { return p == nil || p.gone || p.denied }
+// StartRecalled reports whether a write of ours said after RecallStart that the gang has not started, or the PodGroup
+// is gone, or such a write is refused for a minute.
+func (p *PodGroup) StartRecalled(now time.Time) bool {
+	return p == nil || p.gone || p.denied || p.recalls && !now.Before(p.recalled.Add(6*recallWithin))
+}
 
 // ShowsPreempted reports whether the status says that the gang was evicted for another one, and has not started since.
 func (p *PodGroup) ShowsPreempted() bool {

@@ -40,6 +40,7 @@ type effect struct {
 var effects = map[string]effect{
 	v1alpha1.ReasonReserved:               {},
 	v1alpha1.ReasonScheduled:              {},
+	v1alpha1.ReasonFinished:               {placing: true},
 	v1alpha1.ReasonWaiting:                {next: "it is being placed"},
 	v1alpha1.ReasonPending:                {charge: true, next: "it is admitted when the coordinator has answered"},
 	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
@@ -143,8 +144,11 @@ func PodWithheld() Reason {
 }
 
 // NotEnoughPods says that fewer pods than the minimum may be placed.
-func NotEnoughPods(have, least, gated, withheld, refused int) Reason {
+func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
 	words := fmt.Sprintf("%d of %d pods can be scheduled", have, least)
+	if failed > 0 {
+		words += fmt.Sprintf(", %d have failed", failed)
+	}
 	if gated > 0 {
 		words += fmt.Sprintf(", %d more have scheduling gates", gated)
 	}
@@ -155,6 +159,22 @@ func NotEnoughPods(have, least, gated, withheld, refused int) Reason {
 		words += fmt.Sprintf(", %d are rejected", refused)
 	}
 	return Reason{v1alpha1.ReasonNotEnoughPods, words}
+}
+
+// Finished says that all pods of a gang have ended, and enough of them have succeeded. at is when the last one ended,
+// as a Unix time; 0 if that is not known.
+func Finished(succeeded, failed int, at int64) Reason {
+	words := fmt.Sprintf("%d pods have succeeded", succeeded)
+	if succeeded == 1 {
+		words = "1 pod has succeeded"
+	}
+	if failed > 0 {
+		words += fmt.Sprintf(", %d failed", failed)
+	}
+	if at > 0 {
+		words += ", the last one ended at " + time.Unix(at, 0).UTC().Format(time.RFC3339)
+	}
+	return Reason{v1alpha1.ReasonFinished, words}
 }
 
 // PodRefused says that a pod cannot be placed as it is.

@@ -188,15 +188,15 @@ func TestRecalledStartIsWritten(t *testing.T) {
 	if due, again := r.Publish(now, "ns", "u", p, OfGroup(waits)); due || !again.IsZero() {
 		t.Fatal("what the object shows is written")
 	}
-	p.RecallStart()
+	p.RecallStart(now)
 	r.SeenOfGroup(p, waits)
 	_, again := r.Publish(now, "ns", "u", p, OfGroup(waits))
-	if due, _ := r.Publish(again, "ns", "u", p, OfGroup(waits)); !due || p.StartRecalled() {
-		t.Fatalf("written %t, recalled %t", due, p.StartRecalled())
+	if due, _ := r.Publish(again, "ns", "u", p, OfGroup(waits)); !due || p.StartRecalled(again) {
+		t.Fatalf("written %t, recalled %t", due, p.StartRecalled(again))
 	}
 	r.Sent(again, p, 1, OfGroup(waits))
 	r.Written(again, p, 1, event.StatusOK)
-	if !p.StartRecalled() {
+	if !p.StartRecalled(again) {
 		t.Fatal("the write says it, and it does not count")
 	}
 	if due, again := r.Publish(again.Add(time.Minute), "ns", "u", p, OfGroup(waits)); due || !again.IsZero() {

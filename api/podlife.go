@@ -1,0 +1,50 @@
+package api
+
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// End is how a pod ended.
+type End struct {
+	Succeeded bool  // and did not fail
+	At        int64 // when the last of its containers ended, as a Unix time, 0 if nothing says so
+}
+
+// readLife reads who made a pod, and how it ended.
+func (p *Pod) readLife(o *v1.Pod) {
+	if metav1.GetControllerOfNoCopy(o) != nil {
+		_, uid := controllerOf(o)
+		p.Owner = xxhash.Sum64String(uid)
+	}
+	if p.Finished {
+		p.End = End{o.Status.Phase == v1.PodSucceeded, endOf(o)}
+	}
+}
+
+// Owned reports whether a controller would make the pod again.
+func (p *Pod) Owned() bool { return p.Owner != 0 }
+
+// endOf returns when the last container of a pod ended, as a Unix time, 0 if none says so.
+func endOf(p *v1.Pod) (at int64) {
+	for i := range p.Status.ContainerStatuses {
+		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil && !t.FinishedAt.IsZero() {
+			at = max(at, t.FinishedAt.Unix())
+		}
+	}
+	return at
+}
+
+// stripEnd keeps of a finished pod when it ended.
+func stripEnd(out, p *v1.Pod) {
+	at := endOf(p)
+	if at == 0 || p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		return
+	}
+	ended := &v1.ContainerStateTerminated{FinishedAt: metav1.Unix(at, 0)}
+	out.Status.ContainerStatuses = append(slices.Clip(out.Status.ContainerStatuses),
+		v1.ContainerStatus{State: v1.ContainerState{Terminated: ended}})
+}
