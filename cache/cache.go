@@ -243,7 +243,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.setShape(s, n.object, nil)
 	for _, col := range c.columns {
 		if col != nil {
-			c.setFree(col, s, 0, 0, 0)
+			c.setFree(col, s, 0)
 		}
 	}
 	c.addBroken(s, -c.slots[s].broken) // what is left of it: requests for what no node offers
@@ -520,7 +520,7 @@ func (c *Cache) take(s int32, cl *class) {
 			continue
 		}
 		alloc := int64(has[a.col])
-		c.setFree(c.columns[a.col], s, alloc, alloc, alloc-api.AddSat(alloc-free[a.col], a.amount))
+		c.setFree(c.columns[a.col], s, alloc-api.AddSat(alloc-free[a.col], a.amount))
 	}
 }
 
@@ -542,7 +542,7 @@ func (c *Cache) give(s int32, cl *class) {
 		} else {
 			used -= a.amount
 		}
-		c.setFree(c.columns[a.col], s, alloc, alloc, alloc-used)
+		c.setFree(c.columns[a.col], s, alloc-used)
 	}
 }
 

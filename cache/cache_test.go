@@ -157,7 +157,7 @@ func TestDevicesThatANodeLacks(t *testing.T) {
 	}
 	c.Charge("more", "none", pod(map[string]string{"example.com/gpu": "1"}, nil), Bound, "", api.Rank{})
 	c.SetNode(machine("none", 8000, 8<<30, 1))
-	step("the node offers fewer than are requested", false)
+	step("the node offers fewer than are requested", true)
 	c.SetNode(machine("none", 8000, 8<<30, 2))
 	step("the node offers as many", true)
 	c.SetNode(none)
@@ -184,7 +184,7 @@ func TestShrinkingNode(t *testing.T) {
 	}
 	c.Charge("held", "n", pod(map[string]string{"cpu": "1"}, nil), Hold, "g", api.Rank{})
 	room, sync := c.RoomVersion(), c.SyncVersion()
-	c.SetNode(machine("n", 8000, 8<<30, 2))
+	c.SetNode(machine("n", 3000, 8<<30, 4))
 	if got := c.OutOfSync(); len(got) != 1 || c.SyncVersion() == sync || c.RoomVersion() != room {
 		t.Fatalf("out of sync: %v, versions %d %d, were %d %d", got, c.RoomVersion(), c.SyncVersion(), room, sync)
 	}
@@ -197,7 +197,7 @@ func TestShrinkingNode(t *testing.T) {
 	if node, _, ok := c.PlaceTaking(pod(nil, nil), api.Rank{Priority: 1}); ok {
 		t.Errorf("holds were taken on %s", node)
 	}
-	if view, _ := c.Node("n"); view.Free.Value("example.com/gpu") != -2 || !view.OutOfSync {
+	if view, _ := c.Node("n"); view.Free.Value("cpu") != -2000 || !view.OutOfSync {
 		t.Errorf("free %s, out of sync %t", view.Free, view.OutOfSync)
 	}
 	c.Release("0")
@@ -207,6 +207,34 @@ func TestShrinkingNode(t *testing.T) {
 	c.Release("1")
 	if len(c.OutOfSync()) != 0 || c.RoomVersion() == room || !c.CanPlace(pod(nil, nil), "n").Fits() || !c.CanStay("held").Fits() {
 		t.Errorf("did not recover: %+v", c.Totals())
+	}
+	check(t, c)
+}
+
+// TestDeviceThatFails: of 4 devices in use one fails. Nobody else is the worse for it, as the device plugin's own pod.
+func TestDeviceThatFails(t *testing.T) {
+	c := New(Config{})
+	one := pod(map[string]string{"cpu": "1", "example.com/gpu": "1"}, nil)
+	c.SetNode(machine("n", 8000, 8<<30, 4))
+	for i := range 4 {
+		c.Charge(fmt.Sprint(i), "n", one, Bound, "", api.Rank{})
+	}
+	plugin := pod(map[string]string{"cpu": "100m"}, nil)
+	c.Charge("held", "n", plugin, Hold, "g", api.Rank{})
+	c.SetNode(machine("n", 8000, 8<<30, 3))
+	if node, ok := c.Place(plugin); !ok || node != "n" || !c.CanStay("held").Fits() || len(c.OutOfSync()) > 0 {
+		t.Errorf("a pod without devices is placed on %q, stays: %q, out of sync: %v", node, c.CanStay("held"), c.OutOfSync())
+	}
+	if got := c.CanPlace(one, "n"); got.Obstacle != Insufficient {
+		t.Errorf("a pod with a device: %q", got)
+	}
+	c.Release("0")
+	if c.CanPlace(one, "n").Fits() {
+		t.Error("there is room for a device, and all that work are in use")
+	}
+	c.Release("1")
+	if !c.CanPlace(one, "n").Fits() {
+		t.Errorf("no room for a device: %+v", c.Totals())
 	}
 	check(t, c)
 }

@@ -94,7 +94,7 @@ func (c *Cache) Check() error {
 			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
 				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
 			}
-			bad = bad || col.lacks(alloc, left)
+			bad = bad || col.lacks(left)
 		}
 		for name, v := range used {
 			bad = bad || v > 0 && !isDevice(name)

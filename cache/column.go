@@ -84,12 +84,12 @@ func (w wide) saturated() int64 {
 	return int64(w.lo)
 }
 
-// lacks reports whether a slot that has and has free so much of a resource is out of sync. A slot without any of a device is
-// not: the kubelet ignores requests for devices that its node does not offer, and whoever may create pods may name their node.
-// Otherwise a pod on each node that requests some device would keep everybody's pods off all nodes. Nor is one with more volumes than
-// its driver's limit: that keeps no other pod from running.
-func (col *column) lacks(has, free int64) bool {
-	return free < 0 && (has > 0 || col.kind != ofDevices) && col.kind != ofVolumes
+// lacks reports whether a slot that has free so much of a resource is out of sync. One with fewer devices than are in
+// use is not: when one of eight fails, pods that ask for none run as before, the device plugin among them, and whoever
+// may create pods may name a node and a device that it does not have. Nor is one with more volumes than its driver's
+// limit. Pods that ask for what is short find none of it free.
+func (col *column) lacks(free int64) bool {
+	return free < 0 && col.kind != ofDevices && col.kind != ofVolumes
 }
 
 // of is how much of the column a node has, and how much of it is in use that no charge counts.
@@ -108,9 +108,8 @@ func (col *column) of(n *api.Node) (has, used int64) {
 	return unlimited, 0
 }
 
-// setFree writes what is free of one resource of a slot that had so much of it, and has so much now, and everything that is
-// summed from it.
-func (c *Cache) setFree(col *column, s int32, had, has, v int64) {
+// setFree writes what is free of one resource of a slot, and everything that is summed from it.
+func (c *Cache) setFree(col *column, s int32, v int64) {
 	free := &c.frees[int(s)*c.width+col.i]
 	old := *free
 	if old == v {
@@ -122,7 +121,7 @@ func (c *Cache) setFree(col *column, s int32, had, has, v int64) {
 	*free = v
 	col.sumFree.add(max(v, 0))
 	col.sumFree.sub(max(old, 0))
-	if was, is := col.lacks(had, old), col.lacks(has, v); was && !is {
+	if was, is := col.lacks(old), col.lacks(v); was && !is {
 		c.addBroken(s, -1)
 	} else if is && !was {
 		c.addBroken(s, 1)
@@ -152,7 +151,7 @@ func (c *Cache) setShape(s int32, was, node *api.Node) (grew bool) {
 		} else if old == col.largest {
 			col.stale = true
 		}
-		c.setFree(col, s, old, v, v-(old-c.freeOf(s)[col.i])-attached)
+		c.setFree(col, s, v-(old-c.freeOf(s)[col.i])-attached)
 	}
 	c.slots[s].shape = c.shapes.swap(c.slots[s].shape, c.shape)
 	return grew
@@ -215,7 +214,7 @@ func (c *Cache) columnOf(name string) *column {
 	}
 	if c.retarget(name, -1, i) {
 		c.eachCharge(name, func(s int32, amount int64) {
-			c.setFree(col, s, 0, 0, -api.AddSat(-c.freeOf(s)[col.i], amount))
+			c.setFree(col, s, -api.AddSat(-c.freeOf(s)[col.i], amount))
 			if col.kind != ofDevices {
 				c.addBroken(s, -1)
 			}
@@ -254,7 +253,7 @@ func (c *Cache) dropDead() {
 			c.eachCharge(col.name, func(s int32, _ int64) { c.addBroken(s, 1) })
 		}
 		for s := range c.slots {
-			c.setFree(col, int32(s), 0, 0, 0)
+			c.setFree(col, int32(s), 0)
 		}
 		delete(c.byName, col.name)
 		c.columns[i] = nil

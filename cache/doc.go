@@ -11,7 +11,7 @@
 //     comes back.
 //   - free = allocatable - used, for each resource of each node. It can be negative: a device failed, or somebody bound a pod by
 //     hand. A node with any negative amount is out of sync, and takes no new pods until its numbers fit again, but for
-//     devices of which it has none: its kubelet ignores them.
+//     devices: those that ask for none of what is short are none the worse for it.
 //   - Amounts are int64, and sums saturate. A saturated sum is recomputed when one of its parts is removed, so it does not drift.
 //   - Memory is bounded by the number of nodes, of charges, and of planned classes, whatever names pods use.
 //

@@ -80,7 +80,7 @@ func (r *reference) free(node string, without ...string) map[string]*big.Int {
 
 func (r *reference) outOfSync(node string) bool {
 	for name, v := range r.free(node) {
-		if v.Sign() < 0 && (!strings.Contains(name, "/") || strings.Contains(name, "kubernetes.io/") || r.nodes[node].Allocatable.Value(name) > 0) {
+		if v.Sign() < 0 && (!strings.Contains(name, "/") || strings.Contains(name, "kubernetes.io/")) {
 			return true
 		}
 	}
