@@ -75,5 +75,13 @@ func (c *Core) Counts() Counts {
 	return n
 }
 
-// placedWell reports whether nothing of the gang waits for anything.
-func (g *gang) placedWell() bool { return g.state == running && g.words().None() }
+// placedWell reports whether nothing of the gang waits for anything: none of its pods does, or it has none any more.
+func (g *gang) placedWell() bool {
+	switch {
+	case g.state == collecting && g.tally.unfinished == 0 && !g.charge.reserved && !g.leaving():
+		return true
+	case g.state != running:
+		return false
+	}
+	return g.words().None() || g.finished()
+}
