@@ -705,7 +705,13 @@ func TestAuditorCatches(t *testing.T) {
 			pair(w, "1", 2)
 			w.reserve("gg", 2000)
 			w.gone("a")
-			w.pass(31 * time.Second)
+			w.pass(151 * time.Second)
+		}},
+		{"a charge that is kept for a pod that was lost", "", "", audit.Config{}, func(w *world) {
+			pair(w, "1", 2)
+			w.reserve("gg", 2000)
+			w.gone("a")
+			w.pass(2 * time.Minute)
 		}},
 		{"a group made again under its name", "", "", audit.Config{}, func(w *world) {
 			pair(w, "1", 2)

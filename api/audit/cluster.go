@@ -726,6 +726,9 @@ func (a *Auditor) regroup(name string) {
 // maxEarly is how long a gang may be charged before it has its pods.
 const maxEarly = 6 * time.Minute
 
+// maxKept is how long a gang may be charged for pods of its minimum that it lost.
+const maxKept = 2 * time.Minute
+
 // judgeGang judges what needs the pods, the group and the reservation of a gang together; and brings the queues' sums of
 // bound pods up to date.
 func (a *Auditor) judgeGang(g *gang) {
@@ -816,8 +819,17 @@ func (a *Auditor) judgeGang(g *gang) {
 	if g.live >= int(g.minCount) {
 		asked = asked.Max(g.floor)
 	}
-	leak("more charged than asked for", r != nil && g.live > 0 && !r.demand.Fits(asked) && !early, func(since time.Time) string {
-		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s", g.reservation.demand, asked, since.Format(clock))
+	more := func(since time.Time) string {
+		return fmt.Sprintf("is charged %s and its unfinished pods ask for %s since %s",
+			g.reservation.demand, asked, since.Format(clock))
+	}
+	grown := r != nil && g.live > 0 && !r.demand.Fits(asked) && !early
+	short := grown && g.group && g.exists && g.live < int(g.minCount) && r.demand.Value("pods") <= int64(g.minCount)
+	leak("more charged than asked for", grown && !short, more)
+	// What a gang lost of its minimum is kept for those that replace it.
+	a.lasts(lastingKey{Leak, "gang " + g.uid, "what it lost"}, short, maxKept+a.cfg.Grace, func(since time.Time) {
+		a.violate(Violation{Kind: Leak, Object: object, Message: more(since),
+			Revisions: []int64{g.reservation.revision, a.revision}})
 	})
 	if g.live == 0 && g.present == 0 && !g.exists && r == nil {
 		if g.idle.IsZero() {
