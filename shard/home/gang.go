@@ -245,7 +245,7 @@ func (c *Core) drive(g *gang) {
 // collect waits until the gang can ask for its reservation.
 func (c *Core) collect(g *gang) {
 	t := &g.tally
-	if g.started || g.tally.placed >= g.minCount() {
+	if g.started || g.tally.placed >= g.minCount() || g.finished() { // an heir may learn only now that it was
 		c.start(g)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 // that lag, tables that move and shards that are replaced while they go on. A home shard asks for anything at any time.
 // Whatever happens: each Binding that lands had its intent before (I4), and nodes that only Basalt uses never hold more
 // than they have, intents included (I5). When the faults end, everything gets resolved.
+// It takes half a minute on a busy machine: 24 worlds of 40,000 steps.
 func TestAgainstModel(t *testing.T) {
 	seeds, steps := 24, 40000
 	if testing.Short() {

@@ -53,6 +53,7 @@ func TestSeeds(t *testing.T) {
 
 // TestProgress judges in worlds of lives that nobody waits for ever who could start. Of these seeds one in six found a
 // gang that did, before gangs lived more than once; one in a hundred still does, and is not among them.
+// It takes a minute or two: each world rests until nothing changes.
 func TestProgress(t *testing.T) {
 	t.Log(run(t, "basalt-bench", "--progress", "--first", "3000", "--seeds", "60"))
 }
