@@ -8,17 +8,32 @@ import (
 )
 
 // Patience. A large gang among small ones may never find all its room at once: what is freed is taken before the rest
-// does. After some rounds its home shard asks to be patient, which means to keep the reservation and the holds until
+// does. One that has waited for a minute asks to be patient, which means to keep the reservation and the holds until
 // there is enough. Two patient gangs could hold each other's room for ever, so one at a time is: one for each kind of
-// device, and one among the gangs that ask for none, for those compete for the same nodes. The first to ask is it,
-// until its reservation ends or its time is over. One that was patient in vain lets others be it for as long, and
-// twice as long each further time: what it lacks may never come, and while it is patient nobody else has what it
-// holds.
+// device, and one among the gangs that ask for none, for those compete for the same nodes. It is the patient one for
+// as long as it says that it lacks room (Stuck), at most until its time is over. Small gangs that waited for quota
+// find room at once: until the patient one has said so, a larger one takes its place. One that was patient in vain
+// lets others be it for as long, and twice as long each further time: what it lacks may never come, and while it is
+// patient nobody else has what it holds.
 
-// patient is who may keep what it holds, and until when.
+// patient is who may keep what it holds, from when on, and until when.
 type patient struct {
-	gang  *gang
-	until time.Time
+	gang         *gang
+	since, until time.Time
+}
+
+// findsRoom is how long a gang that was granted something may take until it says that it lacks room.
+const findsRoom = 5 * time.Second
+
+// keepsOut reports whether another gang, which is granted something, cannot be the patient one in its place.
+func (p patient) keepsOut(now time.Time, g *gang) bool {
+	switch {
+	case p.gang == nil || p.gang == g || p.gang.res == nil || p.gang.res.closing || !now.Before(p.until):
+		return false
+	case p.gang.stuck != nil && !p.gang.stuck.seen.Before(p.since):
+		return now.Before(p.gang.stuck.seen.Add(stuckFor))
+	}
+	return now.Before(p.since.Add(findsRoom)) && g.res.demand.Fits(p.gang.res.demand)
 }
 
 // mayBePatient reports whether a gang that has just been granted something is the patient one of its kind, and makes it that
@@ -26,7 +41,6 @@ type patient struct {
 func (c *Core) mayBePatient(now time.Time, g *gang) bool {
 	kind := deviceOf(g.res.demand)
 	p := c.patientGangs[kind]
-	held := p.gang != nil && p.gang.res != nil && !p.gang.res.closing && now.Before(p.until)
 	switch {
 	case p.gang == g && !now.Before(p.until):
 		g.impatient = now.Add(c.cfg.PatientFor << min(g.inVain, longestWindow))
@@ -40,10 +54,10 @@ func (c *Core) mayBePatient(now time.Time, g *gang) bool {
 			delete(c.patientGangs, kind)
 		}
 		return false
-	case held && p.gang != g:
+	case p.keepsOut(now, g):
 		return false
-	case !held || p.gang != g:
-		c.patientGangs[kind] = patient{gang: g, until: now.Add(c.cfg.PatientFor)}
+	case p.gang != g:
+		c.patientGangs[kind] = patient{gang: g, since: now, until: now.Add(c.cfg.PatientFor)}
 	}
 	return true
 }

@@ -347,6 +347,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		if g.res != nil && fault.On(fault.NoIdempotency) {
 			c.tree.charge(g.res.queue, g.res.demand)
 		}
+		g.asksPatience = m.GetPatient()
 		c.repeat(now, b, from, g)
 		return
 	}

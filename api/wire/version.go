@@ -17,6 +17,9 @@ import (
 //	   gangs, and of slices of gangs; Supply and Unplaced; claims, also for single pods
 const Protocol = 4
 
+// Everybody in HoldRequest.awaits stands for all who are there: they are expected to leave on their own.
+const Everybody = "*"
+
 // Announced is a record that announces a process.
 type Announced interface {
 	GetName() string

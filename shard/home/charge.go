@@ -33,7 +33,6 @@ type charge struct {
 	reserve *reserveCall
 	open    *call // Unreserve or Close
 	most    int   // pods that one growth may ask for, 0 for any number
-	giveUps int   // reservations given back for want of room
 	patient bool  // may keep what it holds
 
 	shrunk   time.Time // when less was requested last

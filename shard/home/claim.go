@@ -156,7 +156,10 @@ func (c *Core) renounce(g *gang) bool {
 // sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
 func (c *Core) sayStuck(g *gang) {
 	ch := &g.charge
-	if g.claim != nil || !ch.reserved || ch.reserve != nil || g.blocked.None() || ch.forced || !g.mayClaim() || c.table == nil {
+	if g.claim != nil || !ch.reserved || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
+		return
+	}
+	if !g.mayClaim() && !ch.patient { // it is patient for as long as it says so
 		return
 	}
 	if ch.said == 0 { // an heir has asked for nothing yet
@@ -533,7 +536,7 @@ func (c *Core) failPlan(g *gang, why string) {
 // others left for it stays (R27).
 func (c *Core) withdrawPlan(g *gang) {
 	g.claim = nil
-	if g.charge.claimed() {
+	if g.charge.claimed() || g.rooms.drains {
 		return
 	}
 	c.withdrawRooms(g)

@@ -42,7 +42,7 @@ type Config struct {
 	TryEvery      time.Duration // 2 s: a gang requests more than summaries show, because they may be out of date
 	NeverAfter    time.Duration // 5 s: how long the table must not have changed before a gang is reported never to fit
 
-	PatientAfter int           // 3: times that a gang gave up before it requests to be the one that keeps what it holds
+	PatientAfter time.Duration // 1 min: a gang that has waited so long requests to be the one that keeps what it holds
 	PatientFor   time.Duration // 2 min: how long it keeps it
 
 	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
@@ -68,7 +68,8 @@ func (c *Config) setDefaults() {
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.StallAfter, 2 * time.Second}, {&c.RollForward, 20 * time.Second},
 		{&c.StrayAfter, 10 * time.Second},
 		{&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
-		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second}, {&c.PatientFor, 2 * time.Minute},
+		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second},
+		{&c.PatientAfter, time.Minute}, {&c.PatientFor, 2 * time.Minute},
 		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.UsageEvery, 2 * time.Second}, {&c.CountsEvery, 10 * time.Second},
 		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
 	} {
@@ -79,7 +80,9 @@ func (c *Config) setDefaults() {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000}, {&c.LargeGang, 16}, {&c.PatientAfter, 3}, {&c.ConditionBudget, 50}, {&c.ExplainBudget, 100}, {&c.EventBudget, 50}, {&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
+	}{{&c.InFlight, 256}, {&c.PodsInFlight, 2048}, {&c.CommitPods, 8000}, {&c.HoldPods, 16000},
+		{&c.LargeGang, 16}, {&c.ConditionBudget, 50}, {&c.ExplainBudget, 100}, {&c.EventBudget, 50},
+		{&c.StatusBudget, 100}, {&c.UsageBudget, 500}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

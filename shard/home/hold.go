@@ -111,15 +111,21 @@ func (c *Core) hold(g *gang) {
 			return
 		}
 	}
-	if g.charge.keepsRooms() { // GiveUpAfter and StallAfter do not count: others leave for it
+	switch {
+	case g.charge.keepsRooms(): // GiveUpAfter and StallAfter do not count: others leave for it
 		if !c.keepRooms(g) {
 			c.freeSlot(g)
 			return
 		}
-	} else {
-		if c.giveUpIfOverdue(g) {
+	case c.giveUpIfOverdue(g):
+		return
+	case c.drains(g):
+		if !c.keepRooms(g) {
+			c.sayStuck(g)
+			c.freeSlot(g)
 			return
 		}
+	default:
 		c.releaseStalled(g)
 		if c.asleep(g) {
 			c.sayStuck(g)
@@ -129,6 +135,9 @@ func (c *Core) hold(g *gang) {
 			c.releaseStalled(g)
 			if g.state == holding && g.search.sleep != nil {
 				c.sayStuck(g)
+				if c.drains(g) {
+					c.mark(g)
+				}
 			}
 			return
 		}
@@ -141,17 +150,45 @@ func (c *Core) hold(g *gang) {
 	c.become(g, preparing)
 }
 
-// searchFor returns for how long a gang may keep its reservation while it does not start.
-func (c *Core) searchFor(g *gang) time.Duration {
+// drains reports whether the gang waits for nodes to become free on their own: the patient one, once a round found too
+// little. What is free then stays free for it where it waits, and as those leave who run there, it gets all of the
+// node. Otherwise a gang of whole nodes would never start beside short pods: there are always some on every node.
+func (c *Core) drains(g *gang) bool {
+	switch {
+	case !g.charge.patient || g.charge.claimed(): // another leaves for it
+		return false
+	case g.rooms.drains:
+		return true
+	case g.state != holding || g.search.sleep == nil || g.search.round != nil:
+		return false
+	case g.group != nil && (g.group.Required != "" || g.group.Slice.Key != "" || g.group.Preferred != ""):
+		return false
+	}
+	if c.topology.Concerned(g.name.Namespace) || slices.ContainsFunc(g.pick(waitsNowhere), func(p *pod) bool {
+		return len(p.Class.Joins)+len(p.Class.Repels) > 0
+	}) {
+		return false // they are promised nothing
+	}
+	c.wakeUp(g)
+	g.rooms.drains = true
+	return true
+}
+
+// waitsNowhere reports whether a pod is charged, and neither held nor promised room.
+func waitsNowhere(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }
+
+// searchFor returns for how long a gang may keep its reservation while it does not start: as its PodGroup says, or
+// usual.
+func (g *gang) searchFor(usual time.Duration) time.Duration {
 	if g.group != nil && g.group.Timeout > 0 {
 		return g.group.Timeout
 	}
-	return c.cfg.GiveUpAfter
+	return usual
 }
 
 // giveUpAt returns when a gang that finds no room is given up.
 func (c *Core) giveUpAt(g *gang) time.Time {
-	limit := c.searchFor(g)
+	limit := g.searchFor(c.cfg.GiveUpAfter)
 	if g.charge.patient {
 		limit = max(limit, c.cfg.PatientFor)
 	}
@@ -175,7 +212,6 @@ func (c *Core) giveUpIfOverdue(g *gang) bool {
 		return false
 	}
 	c.GaveUp++
-	g.charge.giveUps++
 	if g.blocked.None() {
 		g.blocked = report.SilentShards()
 	}

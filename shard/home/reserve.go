@@ -23,7 +23,6 @@ type reserveCall struct {
 	names         []uint64 // api.PodID of all that demand is for
 	priority      int64
 	growth        bool // of a gang that is reserved already
-	patient       bool
 	started       bool
 	least         int
 	denied        *wire.Denied
@@ -66,7 +65,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	}
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		patient: g.charge.giveUps >= c.cfg.PatientAfter, started: g.started, judged: c.knowsNodes(), least: g.least(),
+		started: g.started, judged: c.knowsNodes(), least: g.least(),
 	}
 	if !growth && len(pods) > 0 {
 		if a.vain, a.nodes = g.search.vain, c.nodes; g.search.unfit != nil {
@@ -92,6 +91,11 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	c.sendReserve(g)
 }
 
+// asksPatience reports whether the gang asks to keep what it holds.
+func (g *gang) asksPatience(now time.Time, after time.Duration) bool {
+	return !g.started && !g.complete.IsZero() && !now.Before(g.complete.Add(after))
+}
+
 // sendReserve sends the open Reserve, and retransmits it when it is due.
 func (c *Core) sendReserve(g *gang) {
 	a := g.charge.reserve
@@ -114,7 +118,8 @@ func (c *Core) sendReserve(g *gang) {
 		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
-		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve), Patient: a.patient, Term: c.term, Pods: a.names, Started: a.started,
+		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve),
+		Patient: g.asksPatience(c.now, c.cfg.PatientAfter), Term: c.term, Pods: a.names, Started: a.started,
 		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 	}}})
 }
@@ -346,7 +351,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	if g == nil || g.state != releasing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge, g.rooms = charge{rank: g.charge.rank, giveUps: g.charge.giveUps}, rooms{}
+	g.charge, g.rooms = charge{rank: g.charge.rank}, rooms{}
 	for _, p := range g.members {
 		p.charged = false
 	}

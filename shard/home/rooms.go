@@ -27,6 +27,8 @@ type rooms struct {
 	looked, left time.Time // when awaited pods were looked for last, and seen last
 	since        time.Time // when the gang, which is charged, began to wait for them
 
+	drains bool // they wait for nodes to become free on their own
+
 	kept bool // node shards may have rooms that no pod is known to have here: those of committed pods, or what another home requested
 }
 
@@ -84,6 +86,9 @@ func (c *Core) withdrawRooms(g *gang) {
 func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []string, stands bool) {
 	if g.rooms.calls == nil {
 		g.rooms.calls = map[api.Incarnation]*roomCall{}
+	}
+	if g.claim == nil && g.rooms.drains && !g.charge.claimed() {
+		awaits, stands = []string{wire.Everybody}, false
 	}
 	o := &roomCall{serial: c.serial(g), sent: c.now, pods: pods}
 	g.rooms.calls[shard] = o
@@ -198,14 +203,14 @@ func (c *Core) keepRooms(g *gang) bool {
 		}
 		return true
 	}
-	if g.state == holding {
+	if g.state == holding && ch.claimed() {
 		g.blocked = report.Reason{Code: v1alpha1.ReasonWaiting, Message: report.Claims(ch.victims)}
 	}
-	if g.state == holding && g.tally.promised > 0 && c.awaitsInVain(g) {
+	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.awaitsInVain(g) {
 		c.renounce(g)
 		return false
 	}
-	if g.tally.promised > 0 && c.haveLeft(g) {
+	if g.tally.promised > 0 && ch.claimed() && c.haveLeft(g) {
 		for _, p := range pods {
 			if p.stage == promised {
 				p.letGo()

@@ -274,7 +274,16 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 
 func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	g := c.gangs[m.GetGangUid()]
-	if g == nil || c.onRoomReply(g, from, m) || g.search.round == nil {
+	if g == nil {
+		return
+	}
+	if c.onRoomReply(g, from, m) {
+		if left := g.pick(waitsNowhere); g.rooms.drains && (len(left) == 0 || !g.rooms.again.IsZero()) {
+			c.tellUnplaced(g, left) // all shards were asked
+		}
+		return
+	}
+	if g.search.round == nil {
 		return
 	}
 	r := g.search.round

@@ -41,7 +41,7 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.levels[i].areas = 0
 	}
 	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
-		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }))
+		c.tellUnplaced(g, g.pick(waitsNowhere))
 	}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g

@@ -95,7 +95,7 @@ func (c *Core) volumesReady(g *gang) bool {
 		return true
 	}
 	c.troubled(g)
-	if waiting > 0 || !c.now.Before(g.trouble.since.Add(c.searchFor(g))) {
+	if waiting > 0 || !c.now.Before(g.trouble.since.Add(g.searchFor(c.cfg.GiveUpAfter))) {
 		c.retreat(g, giveUp)
 	} else {
 		c.retreat(g, edited) // so that it does not start over without a pause

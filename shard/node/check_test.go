@@ -46,7 +46,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a durable row's key is gone", func(c *Core) { delete(c.keys, prepared(c).key.id) }, "has no key"},
 		{"a durable row's key does not know it", func(c *Core) { delete(prepared(c).key.rows, "p2") }, "has no key"},
 		{"a bound pod's charge is gone", func(c *Core) { c.cache.Release("p3") }, "p3 is bound"},
-		{"a bound pod is charged on another node", func(c *Core) { c.bound["p3"] = boundPod{"n2", c.bound["p3"].kin} }, "p3 is bound"},
+		{"a bound pod is charged on another node", func(c *Core) {
+			c.bound["p3"] = boundPod{node: "n2", kin: c.bound["p3"].kin}
+		}, "p3 is bound"},
 		{"a bound pod is charged as something else", func(c *Core) {
 			p, _ := c.cache.Lookup("p3")
 			c.cache.Charge("p3", "n1", p.Class, cache.Intent, "g2/q", api.Rank{})

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -299,6 +301,69 @@ func (c *Core) expireHolds() {
 			c.dropHold(g, pod)
 		}
 		c.sendHoldsLost(g, lost[key])
+	}
+}
+
+// Nodes that become free on their own. A patient gang waits for whoever is there (wire.Everybody), as a claimant does
+// for those that it has evicted. It is promised the same, but for that whoever is entitled to such pods comes first.
+
+// youngest is how old pods are, in seconds, that are all taken for young.
+const youngest = 60
+
+// soonestFirst sorts nodes by when their pods may be expected to leave. Nothing says so, but what has run for long
+// runs for longer: nodes whose oldest pod is the youngest, within a factor of two, come first, and of these the ones
+// with the least to leave.
+func (l *placing) soonestFirst() {
+	c := l.core
+	type order struct {
+		age int
+		use int64
+	}
+	orders := make(map[string]order, len(l.nodes))
+	for _, at := range l.nodes {
+		var o order
+		for _, uid := range at.UIDs {
+			p, _ := c.cache.Lookup(uid)
+			age := max(0, c.now.Unix()-c.bound[uid].since) / youngest
+			o.age, o.use = max(o.age, bits.Len64(uint64(age))), o.use+p.Class.Requests.Value("cpu")
+		}
+		orders[at.Node] = o
+	}
+	slices.SortStableFunc(l.nodes, func(a, b cache.NodePods) int {
+		x, y := orders[a.Node], orders[b.Node]
+		return cmp.Or(cmp.Compare(x.age, y.age), cmp.Compare(x.use, y.use))
+	})
+}
+
+func (c *Core) placing(g *gang, m *wire.HoldRequest, classes int, expires time.Time) *placing {
+	l := &placing{core: c, gang: g, gangs: awaitedOf(m.GetAwaits()), next: make([]int, classes), expires: expires,
+		serial: m.GetSerial()}
+	if g.drains = l.gangs[wire.Everybody]; !g.drains {
+		l.yield()
+	}
+	return l
+}
+
+// yield ends what patient gangs were promised in place of pods that a claimant names.
+func (l *placing) yield() {
+	c := l.core
+	if len(c.awaited) == 0 || len(l.gangs) == 0 {
+		return
+	}
+	rooms := map[string]*promisedRoom{} // by node and gang
+	for uid, r := range c.awaited {
+		p, charged := c.cache.Lookup(uid)
+		if charged && r.gang.drains && r.gang != l.gang && l.gangs.names(c, p.Kind, uid, p.Gang) {
+			rooms[r.node+" "+r.gang.key] = r
+		}
+	}
+	for _, key := range api.SortedKeys(rooms) {
+		r, lost := rooms[key], []string(nil)
+		for _, p := range slices.Clone(r.promises) {
+			c.dropPromise(p)
+			lost = append(lost, p.uid)
+		}
+		c.sendHoldsLost(r.gang, lost)
 	}
 }
 

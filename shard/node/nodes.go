@@ -215,7 +215,7 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
 	k.used = true
-	c.bound[p.UID] = boundPod{p.Node, k}
+	c.bound[p.UID] = boundPod{p.Node, k, p.Created.Unix()}
 	counted, _ := c.placed(k, class, false)
 	c.cache.Charge(p.UID, p.Node, counted, boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
@@ -259,7 +259,7 @@ func (c *Core) countGroups(p *api.Pod, class *api.Class) {
 		return
 	}
 	k.used = true
-	c.bound[p.UID] = boundPod{p.Node, k}
+	c.bound[p.UID] = boundPod{p.Node, k, p.Created.Unix()}
 	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
 }
@@ -322,7 +322,7 @@ func (c *Core) nominate(uid string, p *api.Pod) {
 	}
 	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
 	k.used = true
-	c.nominated[uid] = boundPod{p.Nominated, k}
+	c.nominated[uid] = boundPod{p.Nominated, k, 0}
 	c.keptFor[p.Nominated]++
 	class, _ := c.placed(k, p.Class, false)
 	c.cache.Charge(charge, p.Nominated, class, cache.Nominated, "", api.Rank{})

@@ -91,7 +91,7 @@ type awaited map[string]bool
 // names reports whether a charge is of one of them.
 func (a awaited) names(c *Core, kind cache.Kind, uid, gang string) bool {
 	of := c.gangOf(kind, gang)
-	return of != "" && (a[of] || a[uid])
+	return of != "" && (a[wire.Everybody] || a[of] || a[uid])
 }
 
 func awaitedOf(uids []string) awaited {
@@ -129,10 +129,6 @@ type placing struct {
 	serial  uint64
 }
 
-func (c *Core) placing(g *gang, m *wire.HoldRequest, classes int, expires time.Time) *placing {
-	return &placing{core: c, gang: g, gangs: awaitedOf(m.GetAwaits()), next: make([]int, classes), expires: expires, serial: m.GetSerial()}
-}
-
 // promise finds room for a pod of a class, which is counted as another one, on nodes with pods that leave.
 func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, in *domain) *promise {
 	c := l.core
@@ -144,6 +140,9 @@ func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, 
 		l.nodes = c.cache.PodsBy(func(kind cache.Kind, uid, gang string) bool {
 			return l.gangs.names(c, kind, uid, gang)
 		})
+		if l.gangs[wire.Everybody] {
+			l.soonestFirst()
+		}
 	}
 	for ; l.next[i] < len(l.nodes); l.next[i]++ {
 		at := &l.nodes[l.next[i]]

@@ -119,7 +119,9 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 	}
 	return func(kind cache.Kind, uid, gang string) cache.Whose {
 		if kind == cache.Hold {
-			if g := c.gangs[gang]; g != nil && m.GetGangUid() != "" && g.ref.GetUid() == m.GetGangUid() {
+			switch g := c.gangs[gang]; {
+			case g == nil:
+			case m.GetGangUid() != "" && g.ref.GetUid() == m.GetGangUid(), g.drains && g.promises[uid] != nil:
 				return cache.Own
 			}
 			return cache.Stays
@@ -132,7 +134,7 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 		if who == 0 || list[who-1].anyway && !c.leavesSoon(uid) {
 			return cache.Stays
 		}
-		if r := c.awaited[uid]; r != nil && r.gang.ref.GetUid() != m.GetGangUid() {
+		if r := c.awaited[uid]; r != nil && !r.gang.drains && r.gang.ref.GetUid() != m.GetGangUid() {
 			return cache.Stays
 		}
 		return who

@@ -324,10 +324,13 @@ func (s *script) run(line string) []string {
 	case "coordinator": // a new term
 		return s.step(event.CoordinatorSeen{Term: 2, Incarnation: "c"})
 
-	case "pod": // p1[@n1] [finished started deleting foreign] cpu= grace= version= [bound=GANG], for whom Basalt has bound it
+	case "pod": // p1[@n1] [finished started deleting foreign] cpu= grace= age= version= [bound=GANG]
 		uid, node, _ := strings.Cut(w.plain[0], "@")
 		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Ours: !w.has("foreign"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
-			ResourceVersion: w.value["version"], Nominated: w.value["nominated"], Finished: w.has("finished"), Started: w.has("started"), Deleting: w.has("deleting"), GraceSeconds: int32(w.num("grace")), Gang: w.value["bound"], Class: w.seen(), Labels: w.labels(), Unlisted: w.has("unlisted")}})
+			ResourceVersion: w.value["version"], Nominated: w.value["nominated"], Finished: w.has("finished"),
+			Started: w.has("started"), Deleting: w.has("deleting"), GraceSeconds: int32(w.num("grace")),
+			Created: s.now.Add(-time.Duration(w.num("age")) * time.Second), Gang: w.value["bound"], Class: w.seen(),
+			Labels: w.labels(), Unlisted: w.has("unlisted")}})
 
 	case "namespace": // NAME [KEY:VALUE]
 		labels := map[string]string{}

@@ -44,6 +44,7 @@ type gang struct {
 	key         string // UID and queue, as in Core.gangs
 	ref         *wire.GangRef
 	rank        api.Rank
+	drains      bool     // it waits for whoever is there (yield)
 	claimed     bool     // nobody goes before it, and its rooms stay its own
 	withdrawn   uint64   // serials up to this one are refused
 	requested   uint64   // the latest HoldRequest
@@ -62,6 +63,8 @@ type gang struct {
 type boundPod struct {
 	node string
 	kin  *kin
+
+	since int64 // when it was made, in seconds
 }
 
 // hold is room that is kept for a pod.
