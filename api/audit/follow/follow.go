@@ -7,6 +7,7 @@ package follow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -367,9 +368,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 			if err != nil {
 				continue
 			}
-			if seen.cluster == 0 {
-				seen.cluster = now.Header.ClusterId
-			}
+			seen.cluster = cmp.Or(seen.cluster, now.Header.ClusterId)
 			changed := len(now.Kvs) > 0 && now.Kvs[0].ModRevision < next && seen.changed(now.Kvs[0].Value) // the watch brings what is later
 			if changed || now.Header.ClusterId != seen.cluster || now.Header.Revision < next-1 {
 				a.opts.Log.Warn("the control store was replaced or restored, starting over", "expected", next-1, "found", now.Header.Revision)
@@ -378,6 +377,10 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 			a.mu.Lock()
 			a.sight.newest = now.Header.Revision
 			a.mu.Unlock()
+			if now.Header.Revision == next-1 { // nothing is left to see, and etcd answers no watch below its first revision
+				a.confirm(ctx, next-1)
+				continue
+			}
 			_ = a.opts.Etcd.RequestProgress(ctx) // answered on the watch, when it is up to date
 		case r, open := <-watch:
 			if !open {
@@ -408,10 +411,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 				}
 			}
 			if r.IsProgressNotify() {
-				select {
-				case a.events <- timed{at: time.Now(), confirmed: r.Header.Revision}:
-				case <-ctx.Done():
-				}
+				a.confirm(ctx, r.Header.Revision)
 			}
 		}
 	}

@@ -42,6 +42,14 @@ func newSight() sight { return sight{open: map[string]time.Time{}, relists: map[
 
 func (s *sight) confirmed(revision int64) { s.store, s.revision = time.Now(), revision }
 
+// confirm says that all up to a revision was sent.
+func (a *Auditor) confirm(ctx context.Context, revision int64) {
+	select {
+	case a.events <- timed{at: time.Now(), confirmed: revision}:
+	case <-ctx.Done():
+	}
+}
+
 // blind reports whether a stream may be behind, and counts the time of it.
 func (s *sight) blind(now time.Time) bool {
 	blind := now.Sub(s.store) > fresh || now.Sub(s.apiServer) > fresh || len(s.open) < watches

@@ -332,6 +332,10 @@ func TestCommand(t *testing.T) {
 		violation.Message != "reservations of 5400m are above the capability of 1" {
 		t.Errorf("%v: %+v, %+v\n%s", err, violation, summary, out)
 	}
+	// A store in which nothing changes: there is nothing to judge, and all of it was seen.
+	if out, log, err = run(long); code(err) != 0 || !strings.Contains(out, "no violations") {
+		t.Errorf("a quiet store: %v\n%s%s", err, out, log)
+	}
 	newest := d.reserve("b", 1)
 	if _, err := d.etcd.Compact(t.Context(), newest-1, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
