@@ -13,8 +13,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +39,8 @@ const RunSeconds = "bench.basalt.dev/run-seconds"
 type Options struct {
 	// Client makes the writes and the watch.
 	Client kubernetes.Interface
-	// JobRun is how long the pods of Jobs run that do not say it themselves, by RunSeconds or a command such as `sleep 600`; 0 means until they are
-	// deleted.
+	// JobRun is how long the pods of Jobs run that do not say it themselves, by RunSeconds or a command such as
+	// `sleep 600`; 0 means until they are deleted.
 	JobRun time.Duration
 	// SkipRunning leaves out the phase Running: a pod goes from Pending to Succeeded when its time is over, which saves the
 	// API server one of the two writes.
@@ -155,11 +157,8 @@ func (s *standIn) reduce(obj any) (any, error) {
 		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
 	}
-	if run, ok := p.Annotations[RunSeconds]; ok {
-		small.Annotations = map[string]string{RunSeconds: run}
-	}
-	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		small.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, Name: owner.Name, Controller: owner.Controller}}
+	if run, ends := s.runTime(p); ends { // all that commands and owners are read for
+		small.Annotations = map[string]string{RunSeconds: strconv.FormatFloat(run.Seconds(), 'f', -1, 64)}
 	}
 	for _, c := range p.Spec.Containers {
 		small.Spec.Containers = append(small.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
@@ -320,26 +319,49 @@ func (s *standIn) runTime(p *corev1.Pod) (time.Duration, bool) {
 		}
 		return time.Duration(seconds * float64(time.Second)), true
 	}
-	if owner := metav1.GetControllerOfNoCopy(p); owner != nil && owner.Kind == "Job" && s.JobRun > 0 {
-		if sleeps, ok := sleepTime(p); ok {
-			return sleeps, true
+	owner := metav1.GetControllerOfNoCopy(p)
+	if owner == nil || owner.Kind != "Job" || s.JobRun == 0 {
+		return 0, false
+	}
+	longest, sleeps := 0.0, false
+	for _, c := range p.Spec.Containers {
+		if seconds, sleep := sleepTime(slices.Concat(c.Command, c.Args)); sleep {
+			longest, sleeps = max(longest, seconds), true
 		}
+	}
+	if !sleeps {
 		return s.JobRun, true
 	}
-	return 0, false
+	return time.Duration(longest * float64(time.Second)), longest <= 1e9
 }
 
-// sleepTime is how long a pod runs whose one container sleeps for some seconds.
-func sleepTime(p *corev1.Pod) (time.Duration, bool) {
-	if len(p.Spec.Containers) != 1 {
+// sleepTime is for how many seconds a command sleeps, such as `sleep 600`, `sleep 10m` or `sh -c "echo x; sleep 600"`,
+// and whether it does.
+func sleepTime(command []string) (seconds float64, sleeps bool) {
+	if len(command) < 2 {
 		return 0, false
 	}
-	command := append(slices.Clone(p.Spec.Containers[0].Command), p.Spec.Containers[0].Args...)
-	if len(command) != 2 || command[0] != "sleep" {
+	if path.Base(command[0]) == "sleep" {
+		for _, arg := range command[1:] {
+			number := strings.TrimRight(arg, "smhd")
+			unit, is := map[string]float64{"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[arg[len(number):]]
+			n, err := strconv.ParseFloat(number, 64)
+			if err != nil || !is || !(n >= 0) {
+				return 0, false
+			}
+			seconds += n * unit
+		}
+		return seconds, true
+	}
+	if command[1] != "-c" || len(command) < 3 {
 		return 0, false
 	}
-	seconds, err := strconv.ParseUint(command[1], 10, 31)
-	return time.Duration(seconds) * time.Second, err == nil
+	for _, part := range strings.FieldsFunc(command[2], func(r rune) bool { return strings.ContainsRune(";&\n", r) }) {
+		if n, sleep := sleepTime(strings.Fields(part)); sleep {
+			seconds, sleeps = seconds+n, true
+		}
+	}
+	return seconds, sleeps
 }
 
 type step int

@@ -126,7 +126,7 @@ func TestPodsLiveOverACutWatch(t *testing.T) {
 	wantPhase("long", corev1.PodRunning)
 }
 
-// A pod of a Job runs for as long as it says, or its command sleeps, or all of them do.
+// A pod of a Job runs for as long as it says, or its commands sleep, or all of them do: read of what is kept of it.
 func TestRunTime(t *testing.T) {
 	s := &standIn{}
 	s.JobRun = 5 * time.Second
@@ -142,17 +142,36 @@ func TestRunTime(t *testing.T) {
 		{owner: job, command: []string{"sleep", "600"}, want: 10 * time.Minute, ends: true},
 		{owner: job, command: []string{"sleep"}, args: []string{"60"}, want: time.Minute, ends: true},
 		{owner: job, says: "2", command: []string{"sleep", "600"}, want: 2 * time.Second, ends: true},
-		{owner: job, command: []string{"sleep", "infinity"}, want: 5 * time.Second, ends: true},
-		{owner: job, command: []string{"sleep", "99999999999"}, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"/bin/sleep", "10m"}, want: 10 * time.Minute, ends: true},
+		{owner: job, command: []string{"sleep", "1m", "0.5"}, want: 60500 * time.Millisecond, ends: true},
+		{owner: job, args: []string{"sleep", "600"}, want: 10 * time.Minute, ends: true},
+		{owner: job, command: []string{"sh", "-c", "sleep 600"}, want: 10 * time.Minute, ends: true},
+		{owner: job, command: []string{"/bin/bash", "-c"}, args: []string{"echo x; sleep 60 && sleep 30\n"},
+			want: 90 * time.Second, ends: true},
+		{owner: job, command: []string{"sh", "-c", "echo x"}, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep", "infinity"}},
+		{owner: job, command: []string{"sleep", "99999999999"}},
+		{owner: job, command: []string{"sleep", "-1"}, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep", "x"}, want: 5 * time.Second, ends: true},
+		{owner: job, command: []string{"sleep"}, want: 5 * time.Second, ends: true},
+		{owner: job, says: "x", command: []string{"sleep", "600"}},
 		{owner: other, command: []string{"sleep", "600"}},
+		{owner: other, says: "0.25", want: 250 * time.Millisecond, ends: true},
 	} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{c.owner}}}
 		if c.says != "" {
 			p.Annotations = map[string]string{RunSeconds: c.says}
 		}
-		p.Spec.Containers = []corev1.Container{{Command: c.command, Args: c.args}}
-		if got, ends := s.runTime(p); got != c.want || ends != c.ends {
-			t.Errorf("%d: it runs for %v (%v), want %v (%v)", i, got, ends, c.want, c.ends)
+		for _, helpers := range []int{0, 1} {
+			p.Spec.Containers = make([]corev1.Container, 1+helpers)
+			p.Spec.Containers[0].Command, p.Spec.Containers[0].Args = c.command, c.args
+			kept, err := s.reduce(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, ends := s.runTime(kept.(*corev1.Pod)); got != c.want || ends != c.ends {
+				t.Errorf("%d: with %d helpers it runs for %v (%v), want %v (%v)", i, helpers, got, ends, c.want, c.ends)
+			}
 		}
 	}
 }
