@@ -21,9 +21,12 @@ func (p *Pod) readLife(o *v1.Pod) {
 		p.Owner = xxhash.Sum64String(uid)
 	}
 	if p.Finished {
-		p.End = End{o.Status.Phase == v1.PodSucceeded, endOf(o)}
+		p.End = EndOf(o)
 	}
 }
+
+// EndOf returns how a pod ended that has.
+func EndOf(o *v1.Pod) End { return End{o.Status.Phase == v1.PodSucceeded, endOf(o)} }
 
 // Owned reports whether a controller would make the pod again.
 func (p *Pod) Owned() bool { return p.Owner != 0 }

@@ -231,6 +231,9 @@ func (s *server) find(ctx context.Context, token bearer, who *user, namespace, n
 	case err != nil:
 		return nil, problem{http.StatusServiceUnavailable, fmt.Sprintf("read pod %s/%s: %v", namespace, name, err)}
 	}
+	if ended := OfEnded(pod); ended != nil {
+		return ended, nil
+	}
 	if reply, err = s.Answer(ctx, &wire.WhyRequest{PodUid: string(pod.UID)}); err != nil {
 		return nil, problem{http.StatusServiceUnavailable, fmt.Sprintf("the shard does not answer: %v", err)}
 	}
@@ -242,7 +245,8 @@ func (s *server) find(ctx context.Context, token bearer, who *user, namespace, n
 
 // withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.
 func (s *server) withStanding(ctx context.Context, w *Why, reply *wire.WhyReply) *Why {
-	if reply.GetMessage() == "" || reply.GetGangUid() == "" || s.Standing == nil || !s.standings.Allow() {
+	waits := reply.GetMessage() != "" && reply.GetGangUid() != "" && w.Reason != v1alpha1.ReasonFinished
+	if !waits || s.Standing == nil || !s.standings.Allow() {
 		return w
 	}
 	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: reply.GetQueue(), GangUid: reply.GetGangUid()})
@@ -291,6 +295,9 @@ func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
 
 // notOurs says why Basalt has nothing to say about a pod.
 func notOurs(p *corev1.Pod) string {
+	if p.Spec.SchedulerName == api.SchedulerName && p.Spec.NodeName == "" {
+		return fmt.Sprintf("Basalt has not seen pod %s/%s yet: ask again in a moment", p.Namespace, p.Name)
+	}
 	if p.Spec.NodeName != "" {
 		return fmt.Sprintf("pod %s/%s is bound to node %s, and no gang of Basalt's", p.Namespace, p.Name, p.Spec.NodeName)
 	}

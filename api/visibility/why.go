@@ -5,7 +5,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -100,6 +103,28 @@ func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 	return w
 }
 
+// OfEnded returns what there is to say of a pod that has ended, nil for one that has not: no shard keeps one.
+func OfEnded(p *corev1.Pod) *wire.WhyReply {
+	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+	end, words := api.EndOf(p), "it failed"
+	if end.Succeeded {
+		words = "it succeeded"
+	}
+	if end.At > 0 {
+		words += " at " + time.Unix(end.At, 0).UTC().Format(time.RFC3339)
+	}
+	for _, more := range []string{p.Status.Reason, p.Status.Message} {
+		if more != "" && !end.Succeeded {
+			words += ": " + more
+		}
+	}
+	return &wire.WhyReply{Known: true, Title: fmt.Sprintf("pod %s/%s", p.Namespace, p.Name),
+		Started: p.Spec.NodeName != "", Reason: v1alpha1.ReasonFinished, Message: api.Shorten(words, maxMessage),
+		CreatedUnixMs: p.CreationTimestamp.UnixMilli(), Pods: 1, MinCount: 1}
+}
+
 // Line says it in one line.
 func (w *Why) Line() string {
 	gang := w.Gang
@@ -107,6 +132,8 @@ func (w *Why) Line() string {
 		gang = w.Namespace + "/" + w.Name
 	}
 	switch {
+	case w.Reason == v1alpha1.ReasonFinished:
+		return fmt.Sprintf("%s has finished: %s", gang, w.Message)
 	case w.Started && w.Message == "":
 		return fmt.Sprintf("%s has started: %d of %d pods are bound", gang, w.Bound, w.Pods)
 	case w.Started:
@@ -127,7 +154,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 		since += fmt.Sprintf(", complete for %s", ago(now, *w.Complete))
 	}
 	row("since", "%s", since)
-	row("pods", "%d exist, %d are bound, %d start together", w.Pods, w.Bound, w.MinCount)
+	if w.Reason != v1alpha1.ReasonFinished {
+		row("pods", "%d exist, %d are bound, %d start together", w.Pods, w.Bound, w.MinCount)
+	}
 	if w.Queue != "" {
 		row("queue", "%s", w.Queue)
 	}

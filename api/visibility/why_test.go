@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -76,6 +79,20 @@ func TestText(t *testing.T) {
   since    2026-01-01T12:00:00Z (0s ago)
   pods     4 exist, 3 are bound, 2 start together
 `},
+		{"finished", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Queue: "a", Started: true, Reason: "Finished",
+			Message: "2 pods have succeeded", CreatedUnixMs: ms(0), MinCount: 2}, false,
+			`PodGroup ns/g has finished: 2 pods have succeeded
+  since    2026-01-01T12:00:00Z (0s ago)
+  queue    a
+`},
+		{"a pod that succeeded", OfEnded(ended(corev1.PodSucceeded, "", "")), false,
+			`pod ns/p has finished: it succeeded at 2026-01-01T11:59:00Z
+  since    2026-01-01T11:00:00Z (1h0m0s ago)
+`},
+		{"a pod that failed", OfEnded(ended(corev1.PodFailed, "Evicted", "The node was low on resource: memory.")), false,
+			`pod ns/p has finished: it failed at 2026-01-01T11:59:00Z: Evicted: The node was low on resource: memory.
+  since    2026-01-01T11:00:00Z (1h0m0s ago)
+`},
 	} {
 		w := FromReply("ns", "g", c.said)
 		if got := w.Text(now, c.wide); got != c.want {
@@ -96,6 +113,24 @@ func TestText(t *testing.T) {
 	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 111: "111th", 1002: "1002nd"} {
 		if got := ordinal(n); got != want {
 			t.Errorf("%d is %s", n, got)
+		}
+	}
+}
+
+// ended is a pod that has ended a minute ago.
+func ended(phase corev1.PodPhase, reason, message string) *corev1.Pod {
+	p := &corev1.Pod{Status: corev1.PodStatus{Phase: phase, Reason: reason, Message: message}}
+	p.Namespace, p.Name, p.CreationTimestamp = "ns", "p", metav1.NewTime(now.Add(-time.Hour))
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now.Add(-time.Minute))}}}}
+	return p
+}
+
+// Of a pod that has not ended, its home has more to say.
+func TestNotEnded(t *testing.T) {
+	for _, phase := range []corev1.PodPhase{"", corev1.PodPending, corev1.PodRunning, corev1.PodUnknown} {
+		if said := OfEnded(ended(phase, "", "")); said != nil {
+			t.Errorf("%q: %v", phase, said)
 		}
 	}
 }

@@ -195,6 +195,9 @@ func fromObjects(ctx context.Context, config *rest.Config, namespace, name strin
 	if err != nil {
 		return nil, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
 	}
+	if ended := visibility.OfEnded(p); ended != nil {
+		return visibility.FromReply(namespace, name, ended), nil
+	}
 	w.Gang, w.Created, w.Pods, w.MinCount = "pod "+namespace+"/"+name, p.CreationTimestamp.Time, 1, 1
 	w.Message = "it shows no condition yet"
 	if p.Spec.NodeName != "" {

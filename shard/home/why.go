@@ -22,14 +22,17 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		return out
 	}
 	words := g.words()
-	if p := c.pods[q.GetPodUid()]; p != nil && !g.podReason(p).None() {
-		words = g.podReason(p)
-	}
 	if words.None() && !g.started {
 		words = report.NotPlaced()
 	}
+	next := words.Next() // what the gang waits for: pods say the same of several reasons
+	if p := c.pods[q.GetPodUid()]; p != nil && !g.podReason(p).None() {
+		if words = g.podReason(p); p.Refused != nil {
+			next = words.Next()
+		}
+	}
 	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
-	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), words.Next()
+	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), next
 	out.Evicted = cmp.Or(g.yielded, g.shrunk)
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {
@@ -63,10 +66,10 @@ func (c *Core) asked(q *wire.WhyRequest) (g *gang, queue string, kind api.GroupK
 	if uid := q.GetPodUid(); uid != "" {
 		p := c.pods[uid]
 		switch {
-		case p == nil:
-			return nil, "", 0, false
-		case p.gang != nil:
+		case p != nil && p.gang != nil:
 			return p.gang, "", 0, true
+		case p == nil || p.Finished || !p.Ours && !p.isBound(): // it has ended, or is not ours: no shard has a gang of it
+			return nil, "", 0, false
 		}
 		if group := c.objects.Group(p.InGroup); group != nil {
 			queue, _, _ = c.objects.GroupQueue(group)

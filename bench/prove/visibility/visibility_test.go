@@ -83,6 +83,17 @@ func TestWhy(t *testing.T) {
 	w.pod("red", "stranger", "", "1", func(p *corev1.Pod) { p.Spec.SchedulerName = "other" })
 	w.says(0, "red", "full", "PodGroup red/full has started")
 	w.gang("red", "full-too", "wide", 1, "3500m")
+	w.pod("red", "strange", "", "1", func(p *corev1.Pod) {
+		p.Spec.SchedulerName, p.Labels[api.LabelQueue] = "other", "wide"
+	})
+	w.gang("red", "over", "wide", 1, "10m")
+	w.pod("red", "gone", "", "10m", func(p *corev1.Pod) { p.Labels[api.LabelQueue] = "wide" })
+	for _, name := range []string{"over-0", "gone"} {
+		w.says(0, "red", name, "has started")
+		_, err := w.kube.Core.CoreV1().Pods("red").Patch(t.Context(), name, types.MergePatchType,
+			[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+		w.check(err)
+	}
 
 	for i := range w.shards {
 		w.says(i, "red", "quota", `PodGroup red/quota waits: queue "research"`, "never admit it", "2 start together", "  queue    research")
@@ -92,6 +103,10 @@ func TestWhy(t *testing.T) {
 			"0 of 2 take one of its pods now", "order    first in its queue", "next     it is admitted when gangs end or nodes are added")
 		w.says(i, "red", "alone", "pod red/alone waits:", "the largest node has 4")
 		w.says(i, "red", "few-0", "PodGroup red/few waits: 1 of 3 pods")
+		w.says(i, "red", "over", "PodGroup red/over has finished: 1 pod has succeeded")
+		w.says(i, "red", "over-0", "pod red/over-0 has finished: it succeeded")
+		w.says(i, "red", "gone", "pod red/gone has finished: it succeeded")
+		w.fails(i, "red", "strange", `pod red/strange is not Basalt's: its spec.schedulerName is "other"`)
 	}
 	w.fails(0, "red", "stranger", `pod red/stranger is not Basalt's: its spec.schedulerName is "other"`)
 	w.fails(0, "red", "none", "there is no PodGroup and no pod red/none")
