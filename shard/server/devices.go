@@ -14,20 +14,28 @@ import (
 
 // devices says which resources are a DeviceClass's, and are offered by no node itself: kube-scheduler allocates devices for them.
 type devices struct {
-	extended map[string]string          // by DeviceClass: spec.extendedResourceName
+	extended map[string]deviceClass     // by name
 	backed   map[string]map[string]bool // by resource: the DeviceClasses that name it
 	offers   map[string][]string        // by node: extended resources that it offers, in order
 	offered  map[string]int             // by resource: how many nodes offer it
+}
+
+// deviceClass is what is known of a DeviceClass.
+type deviceClass struct {
+	resource string // spec.extendedResourceName
+	created  int64  // as a Unix time
 }
 
 // implicit is what a resource begins with that a DeviceClass backs without naming it: its own name is the rest.
 const implicit = "deviceclass.resource.kubernetes.io/"
 
 func newDevices() devices {
-	return devices{extended: map[string]string{}, backed: map[string]map[string]bool{}, offers: map[string][]string{}, offered: map[string]int{}}
+	return devices{extended: map[string]deviceClass{}, backed: map[string]map[string]bool{},
+		offers: map[string][]string{}, offered: map[string]int{}}
 }
 
-// DeviceClass implements api.Cluster; the lock is held.
+// DeviceClass implements api.Cluster; the lock is held. Of several that back a resource, kube-scheduler uses the
+// newest, and of those the first by name.
 func (d *devices) DeviceClass(resource string) string {
 	if d.offered[resource] > 0 {
 		return ""
@@ -39,7 +47,8 @@ func (d *devices) DeviceClass(resource string) string {
 	}
 	first := ""
 	for class := range d.backed[resource] {
-		if first == "" || class < first {
+		newer := d.extended[class].created - d.extended[first].created
+		if first == "" || newer > 0 || newer == 0 && class < first {
 			first = class
 		}
 	}
@@ -47,8 +56,8 @@ func (d *devices) DeviceClass(resource string) string {
 }
 
 // setClass takes a DeviceClass, or that it is gone.
-func (d *devices) setClass(name string, there bool, resource string) {
-	if old := d.extended[name]; old != "" {
+func (d *devices) setClass(name string, there bool, class deviceClass) {
+	if old := d.extended[name].resource; old != "" {
 		if delete(d.backed[old], name); len(d.backed[old]) == 0 {
 			delete(d.backed, old)
 		}
@@ -57,8 +66,8 @@ func (d *devices) setClass(name string, there bool, resource string) {
 		delete(d.extended, name)
 		return
 	}
-	d.extended[name] = resource
-	if resource != "" {
+	d.extended[name] = class
+	if resource := class.resource; resource != "" {
 		if d.backed[resource] == nil {
 			d.backed[resource] = map[string]bool{}
 		}
@@ -124,21 +133,22 @@ func (c *claims) offersOf(node string) []string {
 func extended(a api.Amount) bool { return a.Value > 0 && strings.IndexByte(a.Resource, '/') > 0 }
 
 func (c *claims) deviceClasses() kube.Handler[*resourcev1.DeviceClass] {
-	set := func(name string, there bool, resource string) {
-		subjects := []subject{{kind: aDevice, name: implicit + name}, {kind: aDevice, name: resource}, {kind: aDevice, name: c.namedBy(name)}}
-		c.change(func() { c.setClass(name, there, resource) }, subjects...)
+	set := func(name string, there bool, class deviceClass) {
+		subjects := []subject{{kind: aDevice, name: implicit + name}, {kind: aDevice, name: class.resource},
+			{kind: aDevice, name: c.namedBy(name)}}
+		c.change(func() { c.setClass(name, there, class) }, subjects...)
 	}
 	return kube.Handler[*resourcev1.DeviceClass]{
 		Replaced: func(list []*resourcev1.DeviceClass, _ kube.Ticket) {
 			c.changeAny(func() {
-				c.extended, c.backed = map[string]string{}, map[string]map[string]bool{}
+				c.extended, c.backed = map[string]deviceClass{}, map[string]map[string]bool{}
 				for _, d := range list {
-					c.setClass(d.Name, true, resourceOf(d))
+					c.setClass(d.Name, true, classOf(d))
 				}
 			})
 		},
-		Seen:  func(d *resourcev1.DeviceClass) { set(d.Name, true, resourceOf(d)) },
-		Gone:  func(d *resourcev1.DeviceClass) { set(d.Name, false, "") },
+		Seen:  func(d *resourcev1.DeviceClass) { set(d.Name, true, classOf(d)) },
+		Gone:  func(d *resourcev1.DeviceClass) { set(d.Name, false, deviceClass{}) },
 		Flush: c.flush,
 	}
 }
@@ -146,14 +156,15 @@ func (c *claims) deviceClasses() kube.Handler[*resourcev1.DeviceClass] {
 func (c *claims) namedBy(class string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.extended[class]
+	return c.extended[class].resource
 }
 
-func resourceOf(d *resourcev1.DeviceClass) string {
-	if d.Spec.ExtendedResourceName == nil {
-		return ""
+func classOf(d *resourcev1.DeviceClass) deviceClass {
+	class := deviceClass{created: d.CreationTimestamp.Unix()}
+	if d.Spec.ExtendedResourceName != nil {
+		class.resource = *d.Spec.ExtendedResourceName
 	}
-	return *d.Spec.ExtendedResourceName
+	return class
 }
 
 func stripDeviceClass(d *resourcev1.DeviceClass) *resourcev1.DeviceClass {
