@@ -106,6 +106,35 @@ func spreadOf(c *v1.TopologySpreadConstraint, labels map[string]string) v1.Topol
 	return out
 }
 
+// FromEmpty is the first release of Kubernetes, 1.38, whose kube-scheduler counts all pods of the namespace for a
+// spread with an empty selector. Before, it counts none, as for one without a selector.
+const FromEmpty = "1.38.0"
+
+// SpreadsByEmpty reports whether a spread constraint of a pod that has no node has an empty selector.
+func SpreadsByEmpty(p *v1.Pod) bool {
+	return p.Spec.NodeName == "" && slices.ContainsFunc(p.Spec.TopologySpreadConstraints,
+		func(c v1.TopologySpreadConstraint) bool { return isEmpty(&c, p.Labels) })
+}
+
+// isEmpty reports whether the selector of a constraint, with its label keys, is there and asks for nothing.
+func isEmpty(c *v1.TopologySpreadConstraint, labels map[string]string) bool {
+	s := c.LabelSelector
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 &&
+		!slices.ContainsFunc(c.MatchLabelKeys, func(k string) bool { _, has := labels[k]; return has })
+}
+
+// withoutEmpty returns the pod with no selector in place of each empty one.
+func withoutEmpty(p *v1.Pod) *v1.Pod {
+	out := *p
+	out.Spec.TopologySpreadConstraints = slices.Clone(p.Spec.TopologySpreadConstraints)
+	for i := range out.Spec.TopologySpreadConstraints {
+		if c := &out.Spec.TopologySpreadConstraints[i]; isEmpty(c, p.Labels) {
+			c.LabelSelector, c.MatchLabelKeys = nil, nil
+		}
+	}
+	return &out
+}
+
 // Spread is a topology spread constraint. It is immutable.
 type Spread struct {
 	ID         string // equal for equal selectors
@@ -116,14 +145,10 @@ type Spread struct {
 	Taints     bool // nor do those with a taint that it does not tolerate
 
 	selector k8slabels.Selector
-	empty    bool
 }
 
-// Counts reports whether the constraint counts a pod of its namespace with these labels. An empty selector counts none.
-func (s *Spread) Counts(pod *Labels) bool { return !s.empty && s.selector.Matches(pod.set()) }
-
-// Selects reports whether the selector matches the pod that carries the constraint, which then counts itself.
-func (s *Spread) Selects(pod *Labels) bool { return s.selector.Matches(pod.set()) }
+// Counts reports whether the constraint counts a pod of its namespace with these labels.
+func (s *Spread) Counts(pod *Labels) bool { return s.selector.Matches(pod.set()) }
 
 // String names its label of nodes and its numbers.
 func (s *Spread) String() string {
@@ -187,7 +212,7 @@ func readSpread(c *v1.TopologySpreadConstraint) (*Spread, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read topology spread: %w", err)
 	}
-	s := &Spread{ID: "nil", Topology: c.TopologyKey, MaxSkew: int64(c.MaxSkew), MinDomains: 1, selector: selector, empty: selector.Empty()}
+	s := &Spread{ID: "nil", Topology: c.TopologyKey, MaxSkew: int64(c.MaxSkew), MinDomains: 1, selector: selector}
 	if c.MinDomains != nil {
 		s.MinDomains = int64(*c.MinDomains)
 	}

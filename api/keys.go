@@ -24,3 +24,12 @@ func SetOf(names []string) map[string]bool {
 	}
 	return out
 }
+
+// YesOrNo reads a label or annotation that is "true" or "false". It returns nil for anything else, which says nothing.
+func YesOrNo(value string) *bool {
+	switch value {
+	case "true", "false":
+		return new(value == "true")
+	}
+	return nil
+}

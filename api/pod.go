@@ -239,6 +239,7 @@ type Rules struct {
 	Ignored    map[string]bool // resources that neither placement nor quota counts
 	Images     bool            // pods prefer nodes that have their images
 	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
+	EmptyAll   bool            // a spread with an empty selector counts all pods of its namespace (FromEmpty)
 }
 
 // maxGrace bounds GraceSeconds: a day.
@@ -257,17 +258,11 @@ func FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	return (*Classes)(nil).FromPod(p, cluster, rules)
 }
 
-// YesOrNo reads a label or annotation that is "true" or "false". It returns nil for anything else, which says nothing.
-func YesOrNo(value string) *bool {
-	switch value {
-	case "true", "false":
-		return new(value == "true")
-	}
-	return nil
-}
-
 // FromPod is FromPod, with the classes that are known.
 func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
+	if !rules.EmptyAll && SpreadsByEmpty(p) {
+		p = withoutEmpty(p)
+	}
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,

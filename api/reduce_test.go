@@ -276,3 +276,60 @@ func TestPreemptible(t *testing.T) {
 		}
 	}
 }
+
+// Whom a spread with an empty selector counts depends on the release of Kubernetes; all other selectors mean the same.
+func TestEmptySpread(t *testing.T) {
+	app := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
+	for _, c := range []struct {
+		what         string
+		selector     *metav1.LabelSelector
+		keys         []string
+		before, from bool // 1.38: whether it counts a pod without labels
+		own          bool // whether it counts one with the labels of the pod, in both
+	}{
+		{"none", nil, nil, false, false, false},
+		{"empty", &metav1.LabelSelector{}, nil, false, true, false},
+		{"an empty list", &metav1.LabelSelector{MatchLabels: map[string]string{}}, nil, false, true, false},
+		{"a label", app, nil, false, false, true},
+		{"empty, and a key that the pod has", &metav1.LabelSelector{}, []string{"app"}, false, false, true},
+		{"empty, and a key that the pod lacks", &metav1.LabelSelector{}, []string{"hash"}, false, true, false},
+	} {
+		for _, when := range []v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway} {
+			p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: "basalt", TopologySpreadConstraints: []v1.TopologySpreadConstraint{
+				{MaxSkew: 1, TopologyKey: "a", WhenUnsatisfiable: when, LabelSelector: app},
+				{MaxSkew: 1, TopologyKey: "z", WhenUnsatisfiable: when, LabelSelector: c.selector, MatchLabelKeys: c.keys}}}}
+			p.Labels = map[string]string{"app": "x"}
+			for _, all := range []bool{false, true} {
+				rules := Rules{EmptyAll: all}
+				out := FromPod(rules.StripPod(p), nil, rules)
+				var read []*Spread
+				if when == v1.DoNotSchedule {
+					joins, err := ReadJoins(out.Class.Joins)
+					if err != nil {
+						t.Fatal(err)
+					}
+					read = joins.Spread
+				} else {
+					leanings, err := ReadLeanings(out.Class.Leanings)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range leanings.Spread {
+						read = append(read, leanings.Spread[i])
+					}
+				}
+				want, spread := c.before, read[len(read)-1]
+				if all {
+					want = c.from
+				}
+				if spread.Topology != "z" || spread.Counts(NewLabels(nil)) != want ||
+					spread.Counts(NewLabels(p.Labels)) != (c.own || want) {
+					t.Errorf("%s, %s, all %t: %v counts others: %t", c.what, when, all, spread, !want)
+				}
+			}
+			if p.Spec.TopologySpreadConstraints[1].LabelSelector != c.selector {
+				t.Errorf("%s: the pod was changed", c.what)
+			}
+		}
+	}
+}

@@ -47,9 +47,10 @@ type subject struct {
 type kind uint8
 
 const (
-	aClaim  kind = iota // a PersistentVolumeClaim
-	aDriver             // a CSI driver, of a disk that a pod names itself
-	aDevice             // a resource that may be a DeviceClass's
+	aClaim   kind = iota // a PersistentVolumeClaim
+	aDriver              // a CSI driver, of a disk that a pod names itself
+	aDevice              // a resource that may be a DeviceClass's
+	aRelease             // the release of Kubernetes whose rules hold
 )
 
 func (s subject) claim() types.NamespacedName {
@@ -161,6 +162,9 @@ func (c *claims) reduce(p *corev1.Pod) *api.Pod {
 			w.subjects = append(w.subjects, subject{kind: aDevice, name: r.Resource})
 		}
 	}
+	if api.SpreadsByEmpty(p) {
+		w.subjects = append(w.subjects, subject{kind: aRelease})
+	}
 	if len(w.subjects) > 0 {
 		w.pod = p
 		c.keep(w)
@@ -256,12 +260,15 @@ type answer struct {
 	limited bool           // nodes may not take any number of volumes of its driver
 	users   volume.Usage
 	device  string
+	all     bool // api.Rules.EmptyAll
 }
 
 func (c *claims) answer(s subject) (a answer) {
 	switch s.kind {
 	case aDevice:
 		a.device = c.DeviceClass(s.name)
+	case aRelease:
+		a.all = c.rules.EmptyAll
 	case aDriver:
 		a.limited = c.limits(s.name)
 	case aClaim:
@@ -421,6 +428,11 @@ func (c *claims) change(apply func(), subjects ...subject) {
 	pods := c.again(before)
 	c.mu.Unlock()
 	c.showPods(pods)
+}
+
+// setRelease takes what holds in the release of the API server.
+func (c *claims) setRelease(emptyAll bool) {
+	c.change(func() { c.rules.EmptyAll = emptyAll }, subject{kind: aRelease})
 }
 
 // changeAny makes a change after which something else may be said of anything: a new list, or what an administrator changed.

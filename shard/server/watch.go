@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -10,9 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
@@ -20,6 +26,7 @@ import (
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/volume"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -140,6 +147,8 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	wg.Go(func() { budgets.Run(ctx) }) // a preference: nothing waits for it
 	devices := make(chan struct{})
 	start(func(ctx context.Context) { w.followDevices(ctx, sync.OnceFunc(func() { close(devices) })) }, devices)
+	release := make(chan struct{})
+	start(func(ctx context.Context) { w.followRelease(ctx, sync.OnceFunc(func() { close(release) })) }, release)
 
 	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
 		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
@@ -277,4 +286,63 @@ func amounts(l corev1.ResourceList) corev1.ResourceList {
 
 func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
 	return &v1alpha1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+}
+
+// Where releases of kube-scheduler differ, a shard follows the release of the API server, also while that is upgraded.
+
+const (
+	releaseWithin = 5 * time.Second // the API server says its release,
+	releaseEvery  = time.Minute     // and is asked again
+	releaseRetry  = time.Second
+)
+
+// followRelease follows the release of the API server. known is called when it is known first, or may not be asked for.
+func (w *watches) followRelease(ctx context.Context, known func()) {
+	said := ""
+	const words = "cannot read the release of the API server"
+	for {
+		pause := releaseEvery
+		switch name, release, err := releaseOf(ctx, w.clients.Core.CoreV1().RESTClient()); {
+		case ctx.Err() != nil:
+			return
+		case err != nil && said != "": // what was known holds
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err), errors.Is(err, errNoRelease):
+			w.log.Warn(words+"; the rules of Kubernetes before "+api.FromEmpty+" hold", "error", err)
+			said = "unknown"
+			known()
+		case err != nil:
+			w.log.Warn(words+", trying again", "error", err)
+			pause = releaseRetry
+		case name != said:
+			all := release.AtLeast(utilversion.MustParseGeneric(api.FromEmpty))
+			w.claims.setRelease(all)
+			w.log.Info("following the rules of kube-scheduler of the API server's release", "release", name,
+				"empty_spread_selector_counts_all", all)
+			said = name
+			known()
+		}
+		if !wait.For(ctx, pause) {
+			return
+		}
+	}
+}
+
+var errNoRelease = errors.New("this is no release")
+
+// releaseOf asks the API server for its release.
+func releaseOf(ctx context.Context, client rest.Interface) (name string, release *utilversion.Version, err error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	raw, err := client.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return "", nil, err
+	}
+	var info apiversion.Info
+	if err = json.Unmarshal(raw, &info); err == nil {
+		release, err = utilversion.ParseGeneric(info.GitVersion)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %.100q: %w", errNoRelease, raw, err)
+	}
+	return info.GitVersion, release, nil
 }

@@ -213,7 +213,7 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 			return nil, false
 		}
 		rule := spreadRule{tally: t, skew: s.MaxSkew, domains: s.MinDomains}
-		if s.Selects(class.Labels) {
+		if s.Counts(class.Labels) {
 			rule.self = 1
 		}
 		r.spread = append(r.spread, rule)
