@@ -232,7 +232,8 @@ func (l *shortfall) message(r *request, w denialText) string {
 			text = fmt.Sprintf("queue %q has insufficient %s once the gangs that wait for nodes have started: %s short (%s)", q, l.resource, amount(l.short), asks)
 		}
 	case wire.DenyReason_DENY_GUARANTEE:
-		text = fmt.Sprintf("queue %q keeps %s free for the guarantees of other queues: %s short (%s)", q, l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q keeps %s %s free for the guarantees of other queues: %s short (%s)",
+			q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
 		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_PROMISED:

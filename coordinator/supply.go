@@ -62,11 +62,16 @@ func (g *gate) limit(resource string, of *tenant) (int64, bool) {
 	if !offered {
 		return 0, false
 	}
+	return api.AddSat(pool, max(pool/tolerated, g.idle(resource, of))), true
+}
+
+// idle is how much of what is admitted does not count against a tenant.
+func (g *gate) idle(resource string, of *tenant) int64 {
 	others := g.unplaced.get(resource).plus(g.stale.Value(resource))
 	if of != nil {
 		others = others.sub(of.unplaced.get(resource))
 	}
-	return api.AddSat(pool, max(pool/tolerated, others.amount())), true
+	return others.amount()
 }
 
 type supplied struct {
@@ -214,7 +219,9 @@ func (c *Core) lacks(r *request) *shortfall {
 			continue
 		}
 		use := root.charged.get(d.Resource).max(root.has(d.Resource)).plus(d.Value).plus(root.keeps(d.Resource, root.gate.pool.Value(d.Resource), r))
-		if short := use.plus(-limit).amount(); short > 0 {
+		if use.plus(-limit).amount() > 0 {
+			there := api.AddSat(root.gate.pool.Value(d.Resource), root.gate.idle(d.Resource, r.tenant))
+			short := use.plus(-there).amount() // in words, what is tolerated is no room
 			return &shortfall{reason: wire.DenyReason_DENY_SUPPLY, queue: root, resource: d.Resource,
 				short: min(short, d.Value), capability: limit, requested: d.Value} // no more is said of what others have
 		}
