@@ -100,6 +100,7 @@ func gistOf(words string) uint64 {
 
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
 func (c *Core) queueConditions(g *gang) {
+	g.recount(c)
 	if g.blocked.None() && g.tally.refusals == 0 || g.explaining || c.awaitsWords(g) {
 		return
 	}

@@ -24,7 +24,8 @@ import (
 // Each class is asked about at most once in explainEvery, for all gangs that have pods of it, and the questions of one namespace have
 // a budget.
 const (
-	explainEvery  = 5 * time.Second // between two questions about a class
+	explainEvery  = 5 * time.Second // between two questions about a class,
+	explainMost   = time.Minute     // and at most, while the last answers are not of all nodes
 	explainWithin = 2 * time.Second // a shard that has not answered by then is left out
 
 	maxConstraints = 3   // of a kind, that are named,
@@ -39,10 +40,12 @@ const (
 type explained struct {
 	class *api.Class
 	tied  bool            // volumes are among its node affinity
-	words string          // of the last question that ended, "" before
+	words string          // of the last question that ended, "" before,
+	alone string          // and for a pod that waits by itself: it is not told that nodes are available
 	last  api.NodeReasons // what they say
 
 	asked  time.Time
+	pause  time.Duration // until it is asked again; 0 if all nodes were counted, and none has room
 	serial uint64
 	open   map[api.Incarnation]bool // have not answered; nil when no question is open
 	sum    api.NodeReasons          // of those that have
@@ -77,7 +80,7 @@ func (s *shortage) reason(words string) report.Reason {
 	if s.denied != nil && !s.never {
 		r := report.Denied(s.denied)
 		if words != "" {
-			r.Message += "; " + words
+			r.Message += "; " + s.ofOne(words)
 		}
 		return r
 	}
@@ -90,10 +93,15 @@ func (s *shortage) reason(words string) report.Reason {
 	case s.never:
 		return report.FitsNoNode(s.pod, words)
 	}
-	if s.of > 1 && !strings.HasPrefix(words, "0/") { // node shards do not know what the others of the gang would take
-		words = strings.Replace(words, " nodes are available", " nodes are available to such a pod by itself", 1)
+	return report.Unschedulable(s.missing, s.of, s.ofOne(words))
+}
+
+// ofOne says that the words are of one pod of a gang: node shards do not know what the others would take.
+func (s *shortage) ofOne(words string) string {
+	if s.of <= 1 || strings.HasPrefix(words, "0/") {
+		return words
 	}
-	return report.Unschedulable(s.missing, s.of, words)
+	return strings.Replace(words, " nodes are available", " nodes are available to such a pod by itself", 1)
 }
 
 // unexplain forgets for what a gang lacks room.
@@ -106,17 +114,54 @@ func (c *Core) blockedShort(g *gang, s *shortage) {
 }
 
 // said returns the words of the node shards, "" before they have answered.
-func (x *explained) said() string {
-	if x == nil {
+func (x *explained) said(pods int) string {
+	switch {
+	case x == nil:
 		return ""
+	case pods <= 1:
+		return x.alone
 	}
 	return x.words
+}
+
+// notInTurn is the reason of nodes that would take a pod which waits by itself: it is counted again.
+const notInTurn = "node(s) had no room when it was tried"
+
+// alone is what is said of nodes to a pod that waits by itself.
+func alone(r api.NodeReasons) string {
+	if r.Fit > 0 {
+		r.Counts = append(slices.Clone(r.Counts), api.ReasonCount{Reason: notInTurn, Nodes: r.Fit})
+		r.Fit = 0
+		r.Sort()
+	}
+	return r.String()
+}
+
+// recount asks again about the class of a pod that a gang has no room for, if what was said last was not said of all
+// nodes, or is no longer true: nodes had room.
+func (g *gang) recount(c *Core) {
+	s := g.search.short
+	if s == nil {
+		return
+	}
+	x := c.explanations.classes[s.class.Key]
+	if x == nil || x.open != nil || x.pause == 0 {
+		return
+	}
+	again := x.asked.Add(x.pause)
+	if !c.now.Before(again) {
+		if c.whyNoRoom(g, s); x.open != nil {
+			return
+		}
+		again = c.now.Add(explainEvery) // the namespace has asked enough
+	}
+	c.wakeAt(g, again)
 }
 
 // whyShort says why a gang found no room, with what node shards say of the class of its pod, nil for nothing.
 func (c *Core) whyShort(g *gang, x *explained) report.Reason {
 	s := g.search.short
-	is := s.reason(x.said())
+	is := s.reason(x.said(s.of))
 	switch {
 	case !is.NoRoom():
 	case x != nil && x.behind && x.asker == g.name.Namespace:
@@ -222,16 +267,26 @@ func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
 
 // endExplained ends a question: all have answered, or it took too long.
 func (c *Core) endExplained(x *explained) {
-	switch x.behind = x.later && x.sum.Nodes == 0; {
-	case x.later && x.last.Nodes > 0: // what was found before may still be so
+	x.behind = x.later && x.sum.Nodes == 0 || x.behind && len(x.open) > 0
+	switch {
+	case (x.later || len(x.open) > 0) && x.last.Nodes > x.sum.Nodes: // what was found before may still be so
 		x.behind = false
 	case x.later:
 		x.words = report.Uncompared("", false).Message
+		x.alone = x.words
 	case x.sum.Nodes > 0 || len(x.open) == 0:
-		x.words, x.last = x.sum.String()+c.constraintsIn(x), x.sum
+		rest := c.constraintsIn(x)
 		if n := len(x.open); n > 0 {
-			x.words += fmt.Sprintf(" (%d shards have not answered)", n)
+			rest += fmt.Sprintf(" (%d shards have not answered)", n)
 		}
+		x.words, x.alone, x.last = x.sum.String()+rest, alone(x.sum)+rest, x.sum
+	}
+	switch {
+	case x.sum.Nodes == 0 && !x.later: // nobody has answered: no words are wrong
+	case len(x.open) == 0 && !x.later && x.sum.Fit == 0 && x.sum.Nodes >= len(c.clusterNodes):
+		x.pause = 0
+	default:
+		x.pause = min(max(2*x.pause, explainEvery), explainMost)
 	}
 	gangs := api.SortedKeys(x.gangs)
 	delete(c.explanations.open, x.serial)

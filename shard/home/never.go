@@ -18,7 +18,7 @@ func (c *Core) noNode(g *gang) report.Reason {
 	s := g.search.unfit
 	fits := func(p *pod) bool { return p.Class.Key != s.class.Key && p.UID != s.pod.UID }
 	if g.isUnfit() && (g.started || !c.setAside(g, fits)) {
-		return s.reason(c.whyNoRoom(g, s).said())
+		return s.reason(c.whyNoRoom(g, s).said(1))
 	}
 	g.search.unfit = nil
 	for {

@@ -46,7 +46,7 @@ func (c *Core) blockedForSupply(g *gang, a *reserveCall) {
 		c.wakeAt(g, explain)
 	} else if len(a.pods) > 0 {
 		c.ask(a.pods[:1])
-		c.blockedShort(g, &shortage{pod: a.pods[0].Pod, class: a.pods[0].asked, denied: a.denied})
+		c.blockedShort(g, &shortage{pod: a.pods[0].Pod, class: a.pods[0].asked, of: len(a.pods), denied: a.denied})
 		return
 	}
 	g.blocked = report.Denied(a.denied)
