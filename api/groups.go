@@ -235,6 +235,7 @@ type ForeignGroup struct {
 	Kind    GroupKind
 	Roles   []Role    // how many pods of each start together, sorted by name
 	Floor   Resources // what the gang is charged at least, whatever its pods request
+	Never   bool      // no other gang is evicted for it
 	Refused *Refusal
 	Status  GroupStatus // as it is shown
 }

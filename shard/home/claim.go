@@ -114,7 +114,7 @@ func (g *gang) kept() bool {
 
 // mayClaim reports whether other gangs may be evicted so that this one can start.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.tally.placed > 0 {
+	if g.started || g.tally.bound > 0 || g.tally.placed > 0 || g.group != nil && g.group.Never {
 		return false
 	}
 	for _, p := range g.members {

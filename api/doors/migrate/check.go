@@ -242,18 +242,21 @@ func (r *rows) pod(kind string, p *corev1.Pod, rules *api.Rules) {
 
 // plugins and actions of Volcano's scheduler.
 var plugins = map[string]use{
-	"gang":                   {Honoured, ""},
-	"priority":               {Honoured, ""},
-	"conformance":            {Honoured, "only gangs that Basalt placed are evicted"},
-	"predicates":             {Honoured, "see the rows of pods"},
-	"capacity":               {Honoured, "capability, guarantee and deserved, and reclaim of what is deserved"},
-	"resourcequota":          {Honoured, "Kubernetes' own quotas hold"},
-	"proportion":             {Honoured, "weights divide what the parent's capability leaves: give root one"},
-	"drf":                    {Ignored, "gangs are ordered by priority and age"},
-	"overcommit":             {Ignored, "what is admitted is reserved"},
-	"sla":                    {Ignored, "gangs are ordered by priority and age"},
-	"nodeorder":              {Ignored, "nodes are packed; with --placement=spread they are not"},
-	"binpack":                {Ignored, "nodes are packed; with --placement=spread they are not"},
+	"gang":          {Honoured, ""},
+	"priority":      {Honoured, ""},
+	"conformance":   {Honoured, "only gangs that Basalt placed are evicted"},
+	"predicates":    {Honoured, "see the rows of pods"},
+	"capacity":      {Honoured, "capability, guarantee and deserved, and reclaim of what is deserved"},
+	"resourcequota": {Honoured, "Kubernetes' own quotas hold"},
+	"proportion":    {Honoured, "weights divide what the parent's capability leaves: give root one"},
+	"drf": {Honoured, "between sibling queues: who is above what it deserves goes by its dominant share over " +
+		"its weight; in a queue, gangs go by priority and age"},
+	"overcommit": {Ignored, "what is admitted is reserved"},
+	"sla": {Ignored, "gangs are ordered by priority and age, and what becomes free is kept for a large one after " +
+		"a minute; scheduleTimeoutSeconds of a PodGroup is for how long a gang looks for nodes"},
+	"nodeorder": {Ignored, "nodes are packed; with --placement=spread they are not"},
+	"binpack": {Honoured, "pack is the default policy: the node with the fewest free devices, then the fullest; " +
+		"its weights are not read, and with --placement=spread nodes are not packed"},
 	"usage":                  {Ignored, "nodes are judged by what is requested"},
 	"task-topology":          {Ignored, "it is a preference"},
 	"resource-strategy-fit":  {Ignored, "nodes are packed; with --placement=spread they are not"},

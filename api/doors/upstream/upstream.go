@@ -11,9 +11,9 @@
 //	disruptionMode.all               the gang is evicted as a whole or not at all
 //	label scheduling.basalt.dev/queue   the queue that pays; without it, that of the pods or of the namespace
 //	label scheduling.basalt.dev/preemptible   "true" or "false": whether the gang may be evicted for another; anything else says nothing
+//	preemptionPolicy                 Never: nobody is evicted for it; nor is anybody if one of its pods says so
 //
-// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName. What is not honoured: preemptionPolicy,
-// for which the pods are asked.
+// What is refused: more than one topology constraint, resourceClaims and parentCompositePodGroupName.
 //
 // A status that Basalt writes has the condition PodGroupInitiallyScheduled, with Kubernetes' reasons Scheduled and Unschedulable where they
 // fit, and one of its own, QuotaReserved. Unschedulable is said only of a gang that has quota, or would get it if there were nodes, for
@@ -48,7 +48,9 @@ func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup
 	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) == 1 {
 		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: c.Topology[0].Key}}}
 	}
-	return out, &api.ForeignGroup{Kind: api.UpstreamGroup, Status: shown(&g.Status), Refused: api.RefuseGroup(api.UpstreamGroup, g.Namespace, g.Name, refused(g))}
+	never := g.Spec.PreemptionPolicy != nil && *g.Spec.PreemptionPolicy == schedulingv1beta1.PreemptNever
+	return out, &api.ForeignGroup{Kind: api.UpstreamGroup, Never: never, Status: shown(&g.Status),
+		Refused: api.RefuseGroup(api.UpstreamGroup, g.Namespace, g.Name, refused(g))}
 }
 
 // refused names what a PodGroup asks for that Basalt cannot do, "" if there is nothing.
@@ -80,7 +82,7 @@ func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 	}
 	s := &g.Spec
 	out.Spec = schedulingv1beta1.PodGroupSpec{SchedulingPolicy: s.SchedulingPolicy, PriorityClassName: s.PriorityClassName, ParentCompositePodGroupName: s.ParentCompositePodGroupName,
-		DisruptionMode: s.DisruptionMode}
+		DisruptionMode: s.DisruptionMode, PreemptionPolicy: s.PreemptionPolicy}
 	if c := s.SchedulingConstraints; c != nil {
 		out.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: c.Topology[:min(2, len(c.Topology))]}
 	}

@@ -64,6 +64,21 @@ func TestGroup(t *testing.T) {
 	}
 }
 
+// With preemptionPolicy Never, nobody is evicted for a gang.
+func TestPreemptionPolicy(t *testing.T) {
+	for text, want := range map[string]bool{`{}`: false, `{"spec":{"preemptionPolicy":"Never"}}`: true,
+		`{"spec":{"preemptionPolicy":"PreemptLowerPriority"}}`: false} {
+		g := &schedulingv1beta1.PodGroup{}
+		if err := json.Unmarshal([]byte(text), g); err != nil {
+			t.Fatal(err)
+		}
+		_, as := Group(g)
+		if _, stripped := Group(Strip(g)); as.Never != want || stripped.Never != want {
+			t.Errorf("%s is read as %t, and stripped as %t", text, as.Never, stripped.Never)
+		}
+	}
+}
+
 // A label says whether a gang may be evicted: Kubernetes' own PodGroup has no field for it.
 func TestPreemptible(t *testing.T) {
 	for value, want := range map[string]*bool{"true": new(true), "false": new(false), "": nil, "yes": nil} {

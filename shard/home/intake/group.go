@@ -47,6 +47,7 @@ type Group struct {
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
 	Floor   api.Resources
+	Never   bool         // nobody is evicted for its gang
 	Refused *api.Refusal // its gang is not placed
 	Shown   api.GroupStatus
 
@@ -89,7 +90,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	}
 	g.Generation = seen.Generation
 	g.Queue = seen.Spec.Queue
-	g.Refused, g.Shown = other.Refused, other.Status
+	g.Never, g.Refused, g.Shown = other.Never, other.Refused, other.Status
 	g.readTopology(seen)
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
 	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor)
