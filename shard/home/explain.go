@@ -185,7 +185,7 @@ func (c *Core) unsupported(g *gang, of *api.Pod) bool {
 			return false // it may be one of those
 		}
 	}
-	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
+	rules, ok := c.topology.RulesOf(p.Namespace, c.repellers.labelledAs(p))
 	return ok && rules != nil && rules.Unsupported()
 }
 

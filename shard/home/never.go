@@ -135,7 +135,7 @@ func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
 	if len(p.Class.Joins) == 0 {
 		return report.Reason{}
 	}
-	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
+	rules, ok := c.topology.RulesOf(p.Namespace, c.repellers.labelledAs(p))
 	if !ok || rules == nil {
 		return report.Reason{}
 	}

@@ -2,11 +2,13 @@ package home
 
 import "basalt.dev/basalt/api"
 
-// Which pods are asked for with their labels. Node shards compare labels with the anti-affinity terms of other pods, but labels make a
-// class of their own out of every job. So they are said only in namespaces that some term is about, of any pod that is not finished. A
-// node shard that knows of a term before its home shard does takes a pod without labels for one that the term matches.
+// Which pods are asked for with their labels. Node shards compare labels with the anti-affinity terms of other pods,
+// but labels make a class of their own out of every job. So they are said only in namespaces that some term is about,
+// of any pod that is not finished. A term whose domains are larger than a node concerns other namespaces than its pod's
+// only while such a pod is in a domain (View.Concerned). A node shard that knows of a term before its home shard does
+// takes a pod without labels for one that the term matches.
 
-// repeller is a pod with anti-affinity terms.
+// repeller is a pod with anti-affinity terms. Those with domains larger than a node are noted for its namespace alone.
 type repeller struct {
 	class      *api.Class // that has them
 	namespaces []string
@@ -19,6 +21,8 @@ type repellers struct {
 	about    map[string]int      // pods with terms about a namespace
 	any      int                 // pods with terms about namespaces with some labels
 	labelled map[labelled]*api.Class
+
+	strangers uint64 // View.Strangers when those who were refused were woken
 }
 
 type labelled struct {
@@ -55,6 +59,10 @@ func (c *Core) noteRepeller(uid string, p *api.Pod) {
 	terms, _ := api.ReadRepels(p.Class.Repels) // none for claims that one pod at a time may use: those are not about labels
 	named := map[string]bool{}
 	for _, t := range terms {
+		if t.Topology != api.LabelHostname {
+			named[p.Namespace] = true
+			continue
+		}
 		namespaces, any := t.Namespaces()
 		for _, namespace := range namespaces {
 			named[namespace] = true
@@ -71,10 +79,16 @@ func (c *Core) noteRepeller(uid string, p *api.Pod) {
 		x.any++
 	}
 	x.pods[uid] = r
-	if fresh { // who was refused because labels were not said has a better chance now
-		c.room++
-		c.roomGrew = true
+	if fresh {
+		c.wakeUnsaid(x.strangers)
 	}
+}
+
+// wakeUnsaid wakes those that were refused because labels were not said, at each change of View.Strangers.
+func (c *Core) wakeUnsaid(strangers uint64) {
+	c.repellers.strangers = strangers
+	c.room++
+	c.roomGrew = true
 }
 
 // ask sets the classes that pods are asked for with.
@@ -82,15 +96,15 @@ func (c *Core) ask(pods []*pod) {
 	x := &c.repellers
 	for _, p := range pods {
 		p.asked = p.Class
-		if len(p.Class.Repels)+len(p.Class.Joins) > 0 || x.any > 0 || x.about[p.Namespace] > 0 {
-			p.asked = c.labelled(p)
+		constrained := len(p.Class.Repels)+len(p.Class.Joins) > 0
+		if constrained || x.any > 0 || x.about[p.Namespace] > 0 || c.topology.Concerned(p.Namespace) {
+			p.asked = x.labelledAs(p)
 		}
 	}
 }
 
-// labelled returns the class of a pod with its labels.
-func (c *Core) labelled(p *pod) *api.Class {
-	x := &c.repellers
+// labelledAs returns the class of a pod with its labels.
+func (x *repellers) labelledAs(p *pod) *api.Class {
 	key := labelled{p.Class, p.Labels}
 	class := x.labelled[key]
 	if class == nil {

@@ -53,10 +53,14 @@ func (c *Core) mayBind(g *gang) bool {
 // as a whole, so they support each other and stand in each other's way. Those of a gang that may be bound in part are judged one Commit
 // at a time.
 func (c *Core) beside(g *gang, shard api.Incarnation, asked []*pod) (out []*wire.Held) {
-	if g.started || !g.boundSince.IsZero() || !slices.ContainsFunc(asked, c.ruled) {
+	if g.started || !g.boundSince.IsZero() {
 		return nil
 	}
-	for _, p := range g.pick(func(p *pod) bool { return (p.stage == held || p.stage == committed) && p.shard != shard }) {
+	others := g.pick(func(p *pod) bool { return (p.stage == held || p.stage == committed) && p.shard != shard })
+	if !slices.ContainsFunc(asked, c.ruled) && !slices.ContainsFunc(others, c.ruled) {
+		return nil
+	}
+	for _, p := range others {
 		if out = append(out, &wire.Held{PodUid: p.UID, Node: p.node}); len(out) == c.cfg.HoldPods {
 			break
 		}
@@ -200,7 +204,7 @@ func (c *Core) open(p *pod, most, more int) int {
 	if len(p.Class.Joins) == 0 {
 		return most
 	}
-	rules, ok := c.topology.RulesOf(p.Namespace, c.labelled(p))
+	rules, ok := c.topology.RulesOf(p.Namespace, c.repellers.labelledAs(p))
 	if !ok || rules == nil {
 		return most
 	}
@@ -296,6 +300,9 @@ func (c *Core) kinMoved(g *gang, p *pod) time.Time {
 // wakeRuled wakes some of them.
 func (c *Core) wakeRuled() {
 	s := &c.ruledSleepers
+	if n := c.topology.Strangers; c.repellers.strangers != n {
+		c.wakeUnsaid(n)
+	}
 	for namespace, own := range c.topology.Opened() {
 		if _, soon := s.again[namespace]; own {
 			c.openRuled(namespace)

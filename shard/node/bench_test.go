@@ -15,15 +15,27 @@ import (
 )
 
 // BenchmarkPodLife is what one pod of its own costs the core from hold to deleted intent, on 5,000 nodes, with 256 pods
-// on their way at a time and everything answered at once; also where one pod in a hundred is of one of 100 groups of its namespace: each
-// is spread over three zones, or keeps away from another app.
+// on their way at a time and everything answered at once; also where one pod in a hundred is of one of 100 groups of
+// its namespace: each is spread over three zones, or keeps away from another app; and where a stranger is bound that
+// repels every pod by a label that no node has.
 func BenchmarkPodLife(b *testing.B) {
 	for _, groups := range []int{0, 100} {
-		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) { podLife(b, groups) })
+		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) { podLife(b, groups, nil) })
 	}
+	b.Run("stranger", func(b *testing.B) { podLife(b, 0, stranger("no-such-label")) })
 }
 
-func podLife(b *testing.B, groups int) {
+// stranger is a pod of another namespace, bound to n0, that repels every pod by a label of nodes.
+func stranger(label string) *api.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: api.SchedulerName, NodeName: "n0"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "stranger", UID: "stranger", ResourceVersion: "1"}}
+	p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{TopologyKey: label, LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{}}}}}
+	return api.FromPod(p, nil, api.Rules{})
+}
+
+func podLife(b *testing.B, groups int, other *api.Pod) {
 	c := logged(New(Config{Self: "a"}))
 	t := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: "a"}}}
 	now := epoch0
@@ -33,6 +45,9 @@ func podLife(b *testing.B, groups int) {
 	}
 	c.Step(now, event.StoreRead{Sequence: 1, Revision: 1})
 	c.Step(now, event.PodsReplaced{Sequence: 1})
+	if other != nil {
+		c.Step(now, event.PodSeen{Pod: other})
+	}
 	c.Outputs()
 	plain := grouped(groups, 0)
 	members := make([]*api.Pod, groups)

@@ -36,20 +36,13 @@ type planned struct {
 // plan reads the rules of classes. It is not ok for a class whose namespace has too much counted.
 func (c *Core) plan(g *gang, classes []*api.Class, ok []bool, m *wire.HoldRequest) planned {
 	p := planned{core: c, order: m.GetOrder(), asked: classes, namespace: g.ref.GetNamespace(),
-		rules: make([]*topology.Rules, len(classes)),
 		alone: len(m.GetPods()) == 1 && m.GetPods()[0].GetPodUid() == g.ref.GetUid()}
-	some := false
-	for range 2 { // again, if one of the others has brought a term
-		for i, class := range classes {
-			if ok[i] {
-				p.rules[i], ok[i] = c.topology.RulesOf(p.namespace, class)
-				some = some || p.rules[i] != nil
-			}
-		}
-		if !some {
-			break
-		}
+	var beside []string
+	for _, h := range m.GetBeside() {
+		beside = append(beside, h.GetPodUid())
 	}
+	p.rules = c.topology.RulesAmong(p.namespace, classes, beside, ok)
+	some := slices.ContainsFunc(p.rules, func(r *topology.Rules) bool { return r != nil })
 	if leans := p.lean(classes, ok); !some && !leans {
 		return p
 	}

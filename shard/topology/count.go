@@ -54,17 +54,35 @@ type counter struct {
 	opened  uint64 // how often something was counted otherwise, so that a pod may fit that did not before
 }
 
-// carrier counts the pods that carry a term, and so repel those that match it.
+// carrier counts the pods that carry a term, and so repel those that match it. While none of them is in a domain they
+// repel nobody, whatever the term matches: then no rules are about it, and it costs nobody anything.
 type carrier struct {
 	counter
 	term   *api.Term
 	kins   int
-	serial int // order in which they were made
+	heeded bool // it is in the lists of those that rules are about: one has been in a domain since the last sweep
+	serial int  // order in which they came to be heeded
 }
+
+// repelling is what a View knows of carriers.
+type repelling struct {
+	carriers  map[string]*carrier // by term
+	carried   map[string]int      // by namespace
+	anywhere  []*carrier          // those heeded whose terms select namespaces
+	serial    int                 // of the last of them
+	Strangers uint64              // how often pods of some namespace began to be repelled by those of others
+}
+
+// repels reports whether a pod that carries the term is in a domain, or may come to be.
+func (c *carrier) repels() bool { return c.tallies[0].repels() }
+
+// repels is the same for the only tally of a carrier.
+func (t *tally) repels() bool { return t.all(true) > 0 }
 
 // tally counts by the domains of a topology key, on the nodes that are admitted.
 type tally struct {
 	counter *counter
+	carrier *carrier // whose counter it is, nil for none
 	column  *column
 	beside  []*column // a node has to have these labels, too
 	filter  *filter   // nil admits all
@@ -195,12 +213,12 @@ func (v *View) Full(namespace string) bool {
 
 // at returns the domain of a node, -1 if it does not count.
 func (t *tally) at(n int32) int32 {
-	d := t.column.of[n]
+	d := t.column.at(n)
 	if d < 0 || t.filter != nil && !t.filter.admits[n] {
 		return -1
 	}
 	for _, c := range t.beside {
-		if c.of[n] < 0 {
+		if c.at(n) < 0 {
 			return -1
 		}
 	}
@@ -494,10 +512,9 @@ func (v *View) forget(dead map[*counter]bool) {
 		return
 	}
 	gone := func(s *counter) bool { return dead[s] }
-	lone := func(c *carrier) bool { return dead[&c.counter] }
-	v.countAnywhere, v.anywhere = slices.DeleteFunc(v.countAnywhere, gone), slices.DeleteFunc(v.anywhere, lone)
+	v.countAnywhere = slices.DeleteFunc(v.countAnywhere, gone)
 	for _, s := range v.spaces {
-		s.counters, s.carriers, s.concerned = slices.DeleteFunc(s.counters, gone), slices.DeleteFunc(s.carriers, lone), slices.DeleteFunc(s.concerned, lone)
+		s.counters = slices.DeleteFunc(s.counters, gone)
 		for _, list := range s.kins {
 			for _, k := range list {
 				if slices.ContainsFunc(k.in, gone) {
@@ -532,7 +549,7 @@ func (v *View) carrierOf(t *api.Term, by string, most int) *carrier {
 		c.by[by] = true
 		return c
 	}
-	named, selects := t.Namespaces()
+	_, selects := t.Namespaces()
 	weight := 1
 	if selects {
 		weight = anywhereCounts
@@ -541,19 +558,37 @@ func (v *View) carrierOf(t *api.Term, by string, most int) *carrier {
 		return nil
 	}
 	v.carried[by] += weight
-	v.serial++
-	c := &carrier{term: t, serial: v.serial, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}, maker: by, weight: weight, used: v.now}}
+	c := &carrier{term: t, counter: counter{id: t.ID, on: map[int32]counts{}, by: map[string]bool{by: true}}}
+	c.maker, c.weight, c.used = by, weight, v.now
 	v.carriers[t.ID] = c
+	v.tallyOf(&c.counter, t.Topology, nil, nil).carrier = c
+	return c
+}
+
+// heed has rules be about a carrier once a pod that it counts is in a domain. A nil one is none.
+func (c *carrier) heed(v *View) {
+	if c == nil || c.heeded || !c.repels() {
+		return
+	}
+	c.heeded = true
+	named, selects := c.term.Namespaces()
 	for _, name := range named {
 		s := v.in(name)
+		if len(s.carriers) == 0 && name != c.maker {
+			v.Strangers++
+		}
 		s.carriers = append(s.carriers, c)
 		s.generation++
 		c.by[name] = true
 	}
 	if selects {
+		if len(v.anywhere) == 0 {
+			v.Strangers++
+		}
+		v.serial++
+		c.serial = v.serial
 		v.anywhere = append(v.anywhere, c)
 	}
-	return c
 }
 
 // filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes. Their own selectors are those of
@@ -663,11 +698,22 @@ func (v *View) sweep() {
 			delete(v.counters, id)
 		}
 	}
+	idle := false
 	for id, c := range v.carriers {
+		if c.heeded && !c.repels() {
+			c.heeded, idle = false, true
+		}
 		if c.kins == 0 && c.used.Before(old) {
 			dead[&c.counter] = true
 			v.drop(&c.counter, v.carried)
 			delete(v.carriers, id)
+		}
+	}
+	if idle {
+		unheeded := func(c *carrier) bool { return !c.heeded }
+		v.anywhere = slices.DeleteFunc(v.anywhere, unheeded)
+		for _, s := range v.spaces {
+			s.carriers, s.concerned = slices.DeleteFunc(s.carriers, unheeded), slices.DeleteFunc(s.concerned, unheeded)
 		}
 	}
 	v.forget(dead)

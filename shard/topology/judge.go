@@ -346,7 +346,7 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 			continue
 		}
 		for _, t := range r.terms {
-			if t.Concerns(m.Namespace, v.in(m.Namespace).labels) {
+			if r.mayReach(v, t) && t.Concerns(m.Namespace, v.in(m.Namespace).labels) {
 				return nil, true
 			}
 		}
@@ -382,6 +382,11 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 		}
 	}
 	return r, false
+}
+
+// mayReach reports whether a row's node may be in a domain of a term.
+func (r *row) mayReach(v *View, t *api.Term) bool {
+	return !v.knowsNode(r) || v.columnOf(t.Topology).at(v.nodeOf(r.node)) >= 0
 }
 
 func (v *View) sortOrder() {

@@ -150,7 +150,7 @@ func (v *View) softCounter(id, by string, spaces []string, matches func(k *kin) 
 func (l *Leanings) At(n int32) (near, crowd int64) {
 	for i := range l.near {
 		r := &l.near[i]
-		if d := r.column.of[n]; d >= 0 {
+		if d := r.column.at(n); d >= 0 {
 			near += r.weight * int64(r.of(d, true))
 		}
 	}
@@ -160,7 +160,7 @@ func (l *Leanings) At(n int32) (near, crowd int64) {
 	var sum crowding
 	for i := range l.crowd {
 		r := &l.crowd[i]
-		d := r.column.of[n]
+		d := r.column.at(n)
 		if d < 0 {
 			return near, -1
 		}

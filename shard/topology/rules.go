@@ -57,16 +57,12 @@ const Ahead = 16
 
 type ruleKey struct{ namespace, class string }
 
-// Concerned reports whether pods of a namespace may be ones that a term of some pod is about.
+// Concerned reports whether pods of a namespace may be ones that a term is about of some pod in a domain.
 func (v *View) Concerned(namespace string) bool {
-	s := v.spaces[namespace]
-	if s != nil && len(s.carriers) > 0 {
+	if s := v.spaces[namespace]; s != nil && slices.ContainsFunc(s.carriers, (*carrier).repels) {
 		return true
 	}
-	if len(v.anywhere) == 0 {
-		return false
-	}
-	return len(v.concerning(v.in(namespace))) > 0
+	return len(v.anywhere) > 0 && slices.ContainsFunc(v.concerning(v.in(namespace)), (*carrier).repels)
 }
 
 // concerning returns the carriers that select namespaces, and this among them. Each is compared once, for any tenant may make many.
@@ -113,11 +109,67 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	return r.orNil(), true
 }
 
+// orNil returns nil for rules that keep no pod from any node.
 func (r *Rules) orNil() *Rules {
-	if len(r.spread)+len(r.anti)+len(r.avoided)+len(r.affinity) == 0 {
+	if len(r.spread)+len(r.anti)+len(r.affinity) == 0 && !slices.ContainsFunc(r.avoided, (*tally).repels) {
 		return nil
 	}
 	return r
+}
+
+// RulesAmong returns RulesOf for classes whose pods come together: they may carry terms about each other, and so may
+// pods of the gang elsewhere, of which nothing is known but who they are.
+func (v *View) RulesAmong(namespace string, classes []*api.Class, elsewhere []string, ok []bool) []*Rules {
+	rules := make([]*Rules, len(classes))
+	var carried []*api.Term
+	for i, class := range classes {
+		if ok[i] {
+			rules[i], ok[i] = v.RulesOf(namespace, class)
+		}
+		if ok[i] {
+			carried = append(carried, v.wide(string(class.Repels))...)
+		}
+	}
+	for _, uid := range elsewhere {
+		if p := v.podOf(namespace, uid); p != nil && p.object.Class != nil {
+			carried = append(carried, v.wide(string(p.object.Class.Repels))...)
+		}
+	}
+	for i, class := range classes {
+		if ok[i] && len(carried) > 0 {
+			rules[i] = rules[i].beside(v, namespace, class, carried)
+		}
+	}
+	return rules
+}
+
+// beside returns rules, which may be nil, of a class beside pods that carry some terms.
+func (r *Rules) beside(v *View, namespace string, class *api.Class, terms []*api.Term) *Rules {
+	for _, t := range terms {
+		if !v.in(namespace).mayMatch(t, class) {
+			continue
+		}
+		c := v.carrierOf(t, namespace, carriedByNamespace)
+		if c == nil || c.tallies[0].column.placed == 0 || r != nil && slices.Contains(r.avoided, c.tallies[0]) {
+			continue
+		}
+		more := Rules{namespace: namespace}
+		if r != nil {
+			more = *r
+		}
+		more.avoided = append(slices.Clip(more.avoided), c.tallies[0])
+		r = &more
+	}
+	return r
+}
+
+// mayMatch reports whether a term matches pods of a class. If their labels are not said, they are taken for pods that
+// all terms match.
+func (s *space) mayMatch(t *api.Term, class *api.Class) bool {
+	if !class.Labelled {
+		return t.Concerns(s.name, s.labels)
+	}
+	return t.Matches(s.name, s.labels, class.Labels)
 }
 
 // givenUp reports whether some counters are kept no longer.
@@ -141,8 +193,12 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		return true
 	}
 	for _, t := range terms {
-		if v.carrierOf(t, namespace, countedByNamespace) == nil {
+		c := v.carrierOf(t, namespace, countedByNamespace)
+		if c == nil {
 			return nil, false
+		}
+		if c.tallies[0].column.placed == 0 { // no node is in a domain
+			continue
 		}
 		spaces, selects := t.Namespaces()
 		if selects {
@@ -159,12 +215,13 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 	of, avoided := v.in(namespace), map[*tally]bool{}
 	for _, list := range [][]*carrier{of.carriers, v.concerning(of)} {
 		for _, c := range list {
-			if class.Labelled && c.term.Matches(namespace, of.labels, class.Labels) || !class.Labelled && c.term.Concerns(namespace, of.labels) {
-				c.by[namespace] = true
-				if t := v.tallyOf(&c.counter, c.term.Topology, nil, nil); !avoided[t] {
-					avoided[t] = true
-					r.avoided = append(r.avoided, t)
-				}
+			if !of.mayMatch(c.term, class) {
+				continue
+			}
+			c.by[namespace] = true
+			if t := c.tallies[0]; !avoided[t] {
+				avoided[t] = true
+				r.avoided = append(r.avoided, t)
 			}
 		}
 	}
@@ -219,6 +276,47 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 		r.spread = append(r.spread, rule)
 	}
 	return r, true
+}
+
+// wide returns the terms of a class that are about larger domains than a node, or that this view has to count all the
+// same.
+func (v *View) wide(repels string) []*api.Term {
+	if repels == "" {
+		return nil
+	}
+	terms, known := v.terms[repels]
+	if !known {
+		all, err := api.ReadRepels([]byte(repels))
+		if err != nil {
+			all = nil // a pod of ours with such terms is refused when it is read
+		}
+		for _, t := range all {
+			if t.Topology != api.LabelHostname || v.shared {
+				terms = append(terms, t)
+			}
+		}
+		if len(v.terms) >= remembered {
+			clear(v.terms)
+		}
+		v.terms[repels] = terms
+	}
+	return terms
+}
+
+// onePodOf returns the claims that pods of a class use and one pod at a time may use.
+func (v *View) onePodOf(repels string) []string {
+	if repels == "" {
+		return nil
+	}
+	claims, known := v.onePod[repels]
+	if !known {
+		claims = api.OnePodClaims([]byte(repels))
+		if len(v.onePod) >= remembered {
+			clear(v.onePod)
+		}
+		v.onePod[repels] = claims
+	}
+	return claims
 }
 
 // joinsOf returns the affinity and the spread of a class that has some, nil if they cannot be read.
@@ -409,7 +507,7 @@ func (r *Rules) Lacks() (l Lack, some bool) {
 
 // even says what keeps a pod from a node if all domains had as many pods as its own.
 func (r *Rules) even(n int32) Obstacle {
-	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.of[n], false) + s.self })
+	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.at(n), false) + s.self })
 }
 
 // Cost is what it takes to ask about a node, in bytes of constraints compared. A few rules cost nothing more than the node.
@@ -424,7 +522,7 @@ func (r *Rules) Spreads() bool { return len(r.spread) > 0 }
 func (r *Rules) behind(n int32) Behind {
 	for i := range r.spread {
 		if s := &r.spread[i]; !s.allows(n, false, s.minimum(s.domains)) {
-			return Behind{r, i, s.column.of[n]}
+			return Behind{r, i, s.column.at(n)}
 		}
 	}
 	return Behind{}
@@ -440,13 +538,13 @@ func (r *Rules) stamp() (sum uint64) {
 
 // allows reports whether a node's domain may get another pod while the one with the fewest has so many.
 func (s *spreadRule) allows(n int32, holds bool, least int32) bool {
-	return int64(s.of(s.column.of[n], holds)+s.self-least) <= s.skew
+	return int64(s.of(s.column.at(n), holds)+s.self-least) <= s.skew
 }
 
 func (r *Rules) obstacle(n int32, holds bool, least func(*spreadRule) int32) Obstacle {
 	for i := range r.spread {
 		s := &r.spread[i]
-		if s.column.of[n] < 0 {
+		if s.column.at(n) < 0 {
 			return NoDomain
 		}
 		if !s.allows(n, holds, least(s)) {
@@ -456,7 +554,7 @@ func (r *Rules) obstacle(n int32, holds bool, least func(*spreadRule) int32) Obs
 	if len(r.affinity) > 0 {
 		supported, none := true, true
 		for _, t := range r.affinity {
-			d := t.column.of[n]
+			d := t.column.at(n)
 			if d < 0 {
 				return Lonely
 			}
@@ -468,12 +566,12 @@ func (r *Rules) obstacle(n int32, holds bool, least func(*spreadRule) int32) Obs
 		}
 	}
 	for _, t := range r.anti {
-		if d := t.column.of[n]; d >= 0 && t.of(d, holds) > 0 {
+		if d := t.column.at(n); d >= 0 && t.of(d, holds) > 0 {
 			return Avoids
 		}
 	}
 	for _, t := range r.avoided {
-		if d := t.column.of[n]; d >= 0 && t.of(d, holds) > 0 {
+		if d := t.column.at(n); d >= 0 && t.of(d, holds) > 0 {
 			return Avoided
 		}
 	}

@@ -130,10 +130,47 @@ func (w *tenants) check() error {
 			return fmt.Errorf("%q: %w", id, err)
 		}
 	}
+	for _, app := range []string{"0", "1"} {
+		for _, s := range w.spaces {
+			if err := w.checkAvoided(s.name, app); err != nil {
+				return fmt.Errorf("a plain pod of %s with app %s: %w", s.name, app, err)
+			}
+		}
+	}
 	for id, c := range w.carriers {
 		if err := w.checkCounter(&c.counter, func(k *kin) bool { return slices.Contains(k.terms, c) }); err != nil {
 			return fmt.Errorf("term %q: %w", id, err)
 		}
+	}
+	return nil
+}
+
+// checkAvoided asks every pod whether it repels a plain one from a node, and compares that with the rules of this one,
+// which are nil if none does from any.
+func (w *tenants) checkAvoided(namespace, app string) error {
+	p := w.pod(namespace, "plain", "", map[string]string{"app": app}, v1.PodSpec{})
+	rules, ok := w.RulesOf(namespace, p.Class.With(p.Labels))
+	some := false
+	for n := range w.nodes {
+		repelled := false
+		for _, s := range w.spaces {
+			for _, o := range s.pods {
+				for _, t := range w.wide(string(o.object.Class.Repels)) {
+					for _, e := range o.entries {
+						d, at := w.columnOf(t.Topology).at(e.node), w.columnOf(t.Topology).at(int32(n))
+						same := d >= 0 && d == at
+						repelled = repelled || same && t.Matches(namespace, w.in(namespace).labels, p.Labels)
+					}
+				}
+			}
+		}
+		some = some || repelled
+		if got := rules != nil && rules.Obstacle(int32(n), true) == Avoided; !ok || got != repelled {
+			return fmt.Errorf("node %q: repelled is %v, want %v", w.nodes[n].name, got, repelled)
+		}
+	}
+	if some != (rules != nil) {
+		return fmt.Errorf("rules %v, repelled from some node is %v", rules, some)
 	}
 	return nil
 }
@@ -182,6 +219,8 @@ func (w *tenants) checkCounter(c *counter, matches func(*kin) bool) error {
 }
 
 func TestTenantsRandomly(t *testing.T) {
+	keys := []string{"zone", "zone", "rare", "none"}
+	zones := []map[string]string{nil, {"zone": "a"}, {"zone": "b"}, {"zone": "c"}, {"zone": "a", "rare": "a"}}
 	for seed := range uint64(20) {
 		w, r := newTenants(), rand.New(rand.NewPCG(seed, 0))
 		for range 400 {
@@ -190,7 +229,9 @@ func TestTenantsRandomly(t *testing.T) {
 			case 0:
 				w.step(event.NamespaceSeen{Name: namespace, Labels: map[string]string{"team": fmt.Sprint(r.IntN(3))}})
 			case 1:
-				w.step(event.NodeSeen{Node: &api.Node{Name: fmt.Sprint("m", r.IntN(5)), ResourceVersion: fmt.Sprint(w.n), Labels: map[string]string{"zone": string(rune('a' + r.IntN(3)))}}})
+				node := &api.Node{Name: fmt.Sprint("m", r.IntN(5)), ResourceVersion: fmt.Sprint(w.n)}
+				node.Labels = zones[r.IntN(len(zones))]
+				w.step(event.NodeSeen{Node: node})
 			case 2:
 				w.pass(time.Duration(r.IntN(90)) * time.Second)
 			case 3, 4:
@@ -199,7 +240,8 @@ func TestTenantsRandomly(t *testing.T) {
 				var spec v1.PodSpec
 				if r.IntN(2) == 0 {
 					spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
-						TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(r.IntN(3))}},
+						TopologyKey:       keys[r.IntN(len(keys))],
+						LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(r.IntN(3))}},
 						NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": fmt.Sprint(r.IntN(3))}}}}}}
 				}
 				if w.podOf(namespace, namespace+"/"+name) == nil {
@@ -234,6 +276,73 @@ func TestTenantsRandomly(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
+	}
+}
+
+// A term costs nobody anything while no pod that carries it is in a domain. Then it does, also in a trial of those that
+// come with it.
+func TestTermsThatRepelNobody(t *testing.T) {
+	everybody := func(label string) v1.PodSpec {
+		all := &metav1.LabelSelector{}
+		return v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{TopologyKey: label, LabelSelector: all, NamespaceSelector: all},
+				{TopologyKey: label, LabelSelector: all, Namespaces: []string{"good"}}}}}}
+	}
+	for name, o := range map[string]struct {
+		make  func(w *tenants)
+		rules bool
+	}{
+		"no node has the label":    {func(w *tenants) { w.see(w.pod("bad", "p", "n", nil, everybody("none"))) }, false},
+		"its node lacks the label": {func(w *tenants) { w.see(w.pod("bad", "p", "bare", nil, everybody("zone"))) }, false},
+		"its node is not there":    {func(w *tenants) { w.see(w.pod("bad", "p", "gone", nil, everybody("zone"))) }, false},
+		"it waits, and asks for nodes": {func(w *tenants) {
+			p := w.see(w.pod("bad", "p", "", nil, everybody("zone")))
+			w.RulesOf("bad", p.Class.With(nil))
+		}, false},
+		"it is gone": {func(w *tenants) {
+			w.see(w.pod("bad", "p", "n", nil, everybody("zone")))
+			w.RulesOf("good", w.pod("good", "q", "", nil, v1.PodSpec{}).Class.With(nil))
+			w.step(event.PodGone{Namespace: "bad", UID: "bad/p"})
+		}, false},
+		"it is there": {func(w *tenants) { w.see(w.pod("bad", "p", "n", nil, everybody("zone"))) }, true},
+		"a node gets the label": {func(w *tenants) {
+			w.see(w.pod("bad", "p", "bare", nil, everybody("none")))
+			w.RulesOf("good", w.pod("good", "q", "", nil, v1.PodSpec{}).Class.With(nil))
+			w.step(event.NodeSeen{Node: &api.Node{Name: "bare", ResourceVersion: "2", Labels: map[string]string{"none": "x"}}})
+		}, true},
+	} {
+		w := newTenants()
+		w.step(event.NodeSeen{Node: &api.Node{Name: "bare", ResourceVersion: "1"}})
+		o.make(w)
+		p := w.pod("good", "asks", "", map[string]string{"app": "a"}, v1.PodSpec{})
+		for _, class := range []*api.Class{p.Class, p.Class.With(p.Labels)} {
+			if r, ok := w.RulesOf("good", class); !ok || (r != nil) != o.rules || w.Concerned("good") != o.rules {
+				t.Errorf("%s: rules %v, want some: %v", name, r, o.rules)
+			}
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w := newTenants()
+	carries := w.see(w.pod("good", "carries", "", nil, everybody("zone")))
+	plain := w.see(w.pod("good", "plain", "", nil, v1.PodSpec{}))
+	for _, elsewhere := range []bool{false, true} {
+		classes, others := []*api.Class{plain.Class.With(nil), carries.Class.With(nil)}, []string(nil)
+		if elsewhere {
+			classes, others = classes[:1], []string{carries.UID}
+		}
+		rules := w.RulesAmong("good", classes, others, []bool{true, true})
+		asked := Asked{}
+		asked.Rules(rules[0])
+		trial := w.Try(asked)
+		before := rules[0].Obstacle(w.Node("n"), true)
+		trial.Add("good", carries.UID, "n")
+		if after := rules[0].Obstacle(w.Node("n"), true); before != None || after != Avoided {
+			t.Errorf("pods that come together, elsewhere %v: before %v, after %v", elsewhere, before, after)
+		}
+		trial.End()
 	}
 }
 

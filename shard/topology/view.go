@@ -39,29 +39,26 @@ type View struct {
 	counters      map[string]*counter // of matching pods, by what they match
 	countAnywhere []*counter          // those whose pods may be of any namespace
 	everywhere    bool                // there was one: the pods of all namespaces are counted
-	carriers      map[string]*carrier // of terms, by ID
-	anywhere      []*carrier          // those that select namespaces
-	tallies       []*tally
-	filters       map[string]*filter
-	rules         map[ruleKey]*Rules
-	serial        int            // of the last carrier
-	generation    uint64         // of all that rules are made of: those of another are made anew
-	made          map[string]int // counters by namespace,
-	carried       map[string]int // carriers,
-	tallied       map[string]int // tallies of spreads,
-	filtered      map[string]int // and bytes of filters
-	spent         fair.Budget    // on counting what is new
-	swept         time.Time
-	busy          fair.Budget     // and on counting changes
-	overspent     map[string]bool // namespaces that are to give selectors up
-	changed       map[string]bool // namespaces for which something is counted otherwise, so that more may fit
-	trials        int             // under way
-	asked         Asked           // in a trial: what else there is counts nothing
-	there         int             // nodes
-	leaning       leaning
-	terms         map[string][]*api.Term
-	onePod        map[string][]string // claims that one pod at a time may use, by Class.Repels
-	joins         map[string]*api.Joins
+	repelling
+	tallies    []*tally
+	filters    map[string]*filter
+	rules      map[ruleKey]*Rules
+	generation uint64         // of all that rules are made of: those of another are made anew
+	made       map[string]int // counters by namespace,
+	tallied    map[string]int // tallies of spreads,
+	filtered   map[string]int // and bytes of filters
+	spent      fair.Budget    // on counting what is new
+	swept      time.Time
+	busy       fair.Budget     // and on counting changes
+	overspent  map[string]bool // namespaces that are to give selectors up
+	changed    map[string]bool // namespaces for which something is counted otherwise, so that more may fit
+	trials     int             // under way
+	asked      Asked           // in a trial: what else there is counts nothing
+	there      int             // nodes
+	leaning    leaning
+	terms      map[string][]*api.Term
+	onePod     map[string][]string // claims that one pod at a time may use, by Class.Repels
+	joins      map[string]*api.Joins
 
 	Excess map[string]bool // namespaces with more terms of bound pods than are heeded
 }
@@ -100,7 +97,7 @@ type node struct {
 // column says in which domain of a topology key each node is.
 type column struct {
 	label   string
-	of      []int32 // by node: its domain, -1 for none
+	of      []int32 // by node: its domain, -1 for none; nodes beyond its end have none
 	placed  int     // nodes in some domain
 	nodes   []int32 // by domain: its nodes
 	domains int     // with nodes
@@ -117,9 +114,9 @@ type space struct {
 	counted  bool              // some constraint is about its pods, and so they are counted
 	kins     map[kinKey][]*kin
 	counters []*counter // that name it
-	carriers []*carrier // of terms that name it
+	carriers []*carrier // those heeded whose terms name it
 
-	concerned  []*carrier // of terms that select namespaces, and this is one of them,
+	concerned  []*carrier // those whose terms select namespaces, and this is one of them,
 	compared   int        // as far as carriers have been compared: the serial of the last one
 	generation uint64     // of both: rules of another are made anew
 }
@@ -177,12 +174,16 @@ type price struct {
 
 // New makes a View that knows nothing yet.
 func New() *View {
-	return &View{
-		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{}, keys: map[keyID]*logged{}, rows: map[string][]*row{},
-		blind: map[*row]bool{}, counters: map[string]*counter{}, carriers: map[string]*carrier{},
-		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, carried: map[string]int{}, tallied: map[string]int{}, filtered: map[string]int{}, changed: map[string]bool{}, overspent: map[string]bool{}, Excess: map[string]bool{},
-		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{}, spent: fair.Budget{Rate: countedRate}, busy: fair.Budget{Rate: countedRate},
+	v := &View{
+		byName: map[string]int32{}, hosts: map[string]int{}, columns: map[string]*column{}, spaces: map[string]*space{},
+		keys: map[keyID]*logged{}, rows: map[string][]*row{}, blind: map[*row]bool{}, counters: map[string]*counter{},
+		filters: map[string]*filter{}, rules: map[ruleKey]*Rules{}, made: map[string]int{}, tallied: map[string]int{},
+		filtered: map[string]int{}, changed: map[string]bool{}, overspent: map[string]bool{}, Excess: map[string]bool{},
+		terms: map[string][]*api.Term{}, onePod: map[string][]string{}, joins: map[string]*api.Joins{},
 	}
+	v.carriers, v.carried = map[string]*carrier{}, map[string]int{}
+	v.spent, v.busy = fair.Budget{Rate: countedRate}, fair.Budget{Rate: countedRate}
+	return v
 }
 
 // Step takes an event; those that do not concern it are ignored.
@@ -230,9 +231,6 @@ func (v *View) nodeOf(name string) int32 {
 		}
 		v.byName[name] = n
 		v.nodes = append(v.nodes, node{name: name})
-		for _, c := range v.columns {
-			c.of = append(c.of, -1)
-		}
 		for _, f := range v.filters {
 			f.admits = append(f.admits, false)
 		}
@@ -275,7 +273,10 @@ func (v *View) move(n int32, object *api.Node) {
 	v.nodes[n].object = object
 	v.nodes[n].seen = v.nodes[n].seen || object != nil
 	for _, c := range v.columns {
-		c.place(n, object)
+		fresh := c.placed == 0
+		if c.place(n, object); fresh && c.placed > 0 { // terms about it matter now
+			v.generation++
+		}
 	}
 	for _, f := range v.filters {
 		f.judge(v, n)
@@ -283,6 +284,7 @@ func (v *View) move(n int32, object *api.Node) {
 	for _, t := range v.tallies {
 		t.put(n, 1)
 		v.open(t.counter, "")
+		t.carrier.heed(v)
 	}
 }
 
@@ -358,9 +360,8 @@ func (v *View) Labelled(label string) bool {
 func (v *View) columnOf(label string) *column {
 	c := v.columns[label]
 	if c == nil {
-		c = &column{label: label, of: make([]int32, len(v.nodes)), ids: map[string]int32{}}
+		c = &column{label: label, ids: map[string]int32{}}
 		for n := range v.nodes {
-			c.of[n] = -1
 			c.place(int32(n), v.nodes[n].object)
 		}
 		v.columns[label] = c
@@ -368,14 +369,22 @@ func (v *View) columnOf(label string) *column {
 	return c
 }
 
+// at returns the domain of a node, -1 for none.
+func (c *column) at(n int32) int32 {
+	if int(n) >= len(c.of) {
+		return -1
+	}
+	return c.of[n]
+}
+
 func (c *column) place(n int32, object *api.Node) {
-	if d := c.of[n]; d >= 0 {
+	if d := c.at(n); d >= 0 {
+		c.of[n] = -1
 		c.placed--
 		if c.nodes[d]--; c.nodes[d] == 0 {
 			c.domains--
 		}
 	}
-	c.of[n] = -1
 	if object == nil {
 		return
 	}
@@ -388,6 +397,9 @@ func (c *column) place(n int32, object *api.Node) {
 		id = int32(len(c.values))
 		c.ids[value] = id
 		c.values, c.nodes = append(c.values, value), append(c.nodes, 0)
+	}
+	for int(n) >= len(c.of) {
+		c.of = append(c.of, -1)
 	}
 	c.of[n] = id
 	c.placed++
@@ -581,6 +593,7 @@ func (v *View) count(e entry, by int32) {
 			continue
 		}
 		s.add(e.node, c, by)
+		s.heed(v)
 		if opens {
 			v.open(&s.counter, k.space.name)
 		}
@@ -613,46 +626,6 @@ func (v *View) kinOf(s *space, p *api.Pod) *kin {
 	v.sort(k)
 	s.kins[key] = append(s.kins[key], k)
 	return k
-}
-
-// wide returns the terms of a class that are about larger domains than a node, or that this view has to count all the same.
-func (v *View) wide(repels string) []*api.Term {
-	if repels == "" {
-		return nil
-	}
-	terms, known := v.terms[repels]
-	if !known {
-		all, err := api.ReadRepels([]byte(repels))
-		if err != nil {
-			all = nil // a pod of ours with such terms is refused when it is read
-		}
-		for _, t := range all {
-			if t.Topology != api.LabelHostname || v.shared {
-				terms = append(terms, t)
-			}
-		}
-		if len(v.terms) >= remembered {
-			clear(v.terms)
-		}
-		v.terms[repels] = terms
-	}
-	return terms
-}
-
-// onePodOf returns the claims that pods of a class use and one pod at a time may use.
-func (v *View) onePodOf(repels string) []string {
-	if repels == "" {
-		return nil
-	}
-	claims, known := v.onePod[repels]
-	if !known {
-		claims = api.OnePodClaims([]byte(repels))
-		if len(v.onePod) >= remembered {
-			clear(v.onePod)
-		}
-		v.onePod[repels] = claims
-	}
-	return claims
 }
 
 // sort finds the counters that a kin belongs to.
