@@ -106,6 +106,60 @@ func (t *Term) Namespaces() (named []string, any bool) {
 	return t.namespaces, t.namespaceSelector != nil
 }
 
+// LabelRepelsOthers is the label of a namespace whose pods may repel those of other namespaces, if its value is "true".
+// A term with an empty selector over a label that all nodes share would end scheduling for everybody else, so in any
+// other namespace a required anti-affinity term counts for pods of the namespace alone, whoever schedules them.
+const LabelRepelsOthers = "scheduling.basalt.dev/cross-namespace-anti-affinity"
+
+// Crosses reports whether the term may match pods of other namespaces than its pods' own.
+func (t *Term) Crosses(own string) bool {
+	return t.namespaceSelector != nil || slices.ContainsFunc(t.namespaces, func(n string) bool { return n != own })
+}
+
+// TermsOf returns which terms count, and as what, of pods of a namespace with some labels.
+func TermsOf(terms []*Term, own string, labels map[string]string) []*Term {
+	crosses := func(t *Term) bool { return t.Crosses(own) }
+	if !slices.ContainsFunc(terms, crosses) || labels[LabelRepelsOthers] == "true" {
+		return terms
+	}
+	var out []*Term
+	for _, t := range terms {
+		if t.Crosses(own) {
+			t = t.within(own, labels)
+		}
+		if t != nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// IgnoredTerms says which terms of a pod's class count for pods of its own namespace alone, "" for none.
+func IgnoredTerms(class *Class, own string, labels map[string]string) string {
+	if class == nil || len(class.Repels) == 0 || labels[LabelRepelsOthers] == "true" {
+		return ""
+	}
+	terms, err := ReadRepels(class.Repels)
+	if err != nil || !slices.ContainsFunc(terms, func(t *Term) bool { return t.Crosses(own) }) {
+		return ""
+	}
+	return fmt.Sprintf("%s: other namespaces are ignored: namespace %s lacks the label %s=true", fieldRepels, own,
+		LabelRepelsOthers)
+}
+
+// within returns what a term says of pods of its own namespace, nil for nothing.
+func (t *Term) within(own string, labels map[string]string) *Term {
+	var raw v1.PodAffinityTerm
+	if err := raw.Unmarshal([]byte(t.ID)); err != nil || !t.Concerns(own, labels) {
+		return nil
+	}
+	raw.Namespaces, raw.NamespaceSelector = []string{own}, nil
+	if out, err := readTerm(&raw); err == nil {
+		return out
+	}
+	return nil
+}
+
 // Matches reports whether a pod is one that the term repels.
 func (t *Term) Matches(namespace string, ofNamespace map[string]string, pod *Labels) bool {
 	return t.Concerns(namespace, ofNamespace) && t.selector.Matches(pod.set())

@@ -145,7 +145,7 @@ func (a *Auditor) judgePair(p, other *pod) {
 			return
 		}
 		for _, m := range meetings {
-			if about, since := a.about(&m.term, m.own.namespace, m.of.namespace); !about || since.After(before) {
+			if about, since := repelsIn(a, &m.term, m.own.namespace, m.of.namespace); !about || since.After(before) {
 				continue
 			}
 			topology := m.term.TopologyKey
@@ -166,7 +166,7 @@ func (p *pod) boundByUs(node string) bool { return p.ours && !p.foreign && p.ann
 // repels reports whether a term of a pod matches another one, wherever they are. The label that our Bindings set is on the one and not
 // on the other until both are bound: a term that only matches with it, or without it, is not judged.
 func (a *Auditor) repels(r *repulsion, t v1.PodAffinityTerm, other *repulsion) bool {
-	about, _ := a.about(&t, r.namespace, other.namespace)
+	about, _ := repelsIn(a, &t, r.namespace, other.namespace)
 	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil || !about || !selector.Matches(k8slabels.Set(other.labels)) {
 		return false

@@ -83,6 +83,7 @@ func TestAntiAffinity(t *testing.T) {
 		{"a term about others", "", func(w *world) { w.place(1, "p", "n1", self); w.place(2, "q", "n1", app("b")) }},
 		{"a pod of another namespace", "", func(w *world) { w.place(1, "p", "n1", self); w.place(2, "q", "n1", app("a"), elsewhere) }},
 		{"a namespace that the term names", "other/q", func(w *world) {
+			w.mayRepel("ns")
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, func(t *v1.PodAffinityTerm) { t.Namespaces = []string{"other"} }))
 			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
@@ -90,7 +91,33 @@ func TestAntiAffinity(t *testing.T) {
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, func(t *v1.PodAffinityTerm) { t.Namespaces = []string{"other"} }))
 			w.place(2, "q", "n1", app("a"))
 		}},
+		{"all namespaces, of one that may not repel others", "", func(w *world) {
+			w.namespace("ns", "x")
+			w.pass(time.Minute)
+			all := func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, all))
+			w.place(2, "q", "n1", app("a"), elsewhere)
+		}},
+		{"its own namespace, of one that may not repel others", "ns/q", func(w *world) {
+			all := func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, all))
+			w.place(2, "q", "n1", app("a"))
+		}},
+		{"a namespace that may repel others no more", "", func(w *world) {
+			w.mayRepel("ns")
+			all := func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, all))
+			w.namespace("ns", "x")
+			w.place(2, "q", "n1", app("a"), elsewhere)
+		}},
+		{"a namespace that may repel others since a moment ago", "", func(w *world) {
+			all := func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }
+			w.place(1, "p", "n1", repels("a", v1.LabelHostname, all))
+			w.space("ns", map[string]string{api.LabelRepelsOthers: "true"})
+			w.place(2, "q", "n1", app("a"), elsewhere)
+		}},
 		{"all namespaces", "other/q", func(w *world) {
+			w.mayRepel("ns")
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, func(t *v1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))
 			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
@@ -99,12 +126,14 @@ func TestAntiAffinity(t *testing.T) {
 			w.place(2, "q", "n1", app("a"))
 		}},
 		{"a namespace with such labels", "other/q", func(w *world) {
+			w.mayRepel("ns")
 			w.namespace("other", "x")
 			w.pass(time.Minute)
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
 			w.place(2, "q", "n1", app("a"), elsewhere)
 		}},
 		{"a namespace that had other labels before, as is seen later", "", func(w *world) {
+			w.mayRepel("ns")
 			w.namespace("other", "x")
 			w.pass(time.Minute)
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))
@@ -112,6 +141,7 @@ func TestAntiAffinity(t *testing.T) {
 			w.namespace("other", "y")
 		}},
 		{"a namespace that got such labels just now", "", func(w *world) {
+			w.mayRepel("ns")
 			w.namespace("other", "y")
 			w.pass(time.Minute)
 			w.place(1, "p", "n1", repels("a", v1.LabelHostname, inTeam))

@@ -46,7 +46,18 @@ func inTeam(t *v1.PodAffinityTerm) {
 }
 
 func (w *world) namespace(name, team string) {
-	w.a.Observe(w.now, audit.NamespaceSeen{Namespace: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}})
+	w.space(name, map[string]string{"team": team})
+}
+
+func (w *world) space(name string, labels map[string]string) {
+	o := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	w.a.Observe(w.now, audit.NamespaceSeen{Namespace: o})
+}
+
+// mayRepel shows a namespace that has had the right to repel others for a while.
+func (w *world) mayRepel(name string) {
+	w.space(name, map[string]string{api.LabelRepelsOthers: "true"})
+	w.pass(time.Minute)
 }
 
 func deleting(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }

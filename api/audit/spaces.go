@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8slabels "k8s.io/apimachinery/pkg/labels"
+
+	"basalt.dev/basalt/api"
 )
 
 // Namespaces matter to the terms that select them by their labels. A judge may not have seen for a while that labels changed, so a
@@ -51,4 +53,19 @@ func (a *Auditor) about(t *v1.PodAffinityTerm, own, other string) (yes bool, sin
 		return false, a.now
 	}
 	return selector.Matches(k8slabels.Set(s.labels)), s.since
+}
+
+// repelsIn is about for a term of anti-affinity: about other namespaces it is only by right.
+func repelsIn(a *Auditor, t *v1.PodAffinityTerm, own, other string) (yes bool, since time.Time) {
+	if yes, since = a.about(t, own, other); own == other || !yes {
+		return yes, since
+	}
+	s, known := a.cluster.spaces[own]
+	if !known || s.labels[api.LabelRepelsOthers] != "true" {
+		return false, a.now
+	}
+	if s.since.After(since) {
+		since = s.since
+	}
+	return true, since
 }

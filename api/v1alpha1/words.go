@@ -65,6 +65,10 @@ const ReasonWaitingForVolumes = "WaitingForVolumes"
 // ReasonUnheeded is the reason of the event on a pod that is placed without its preferences, which exceed a bound.
 const ReasonUnheeded = "PreferencesIgnored"
 
+// ReasonAntiAffinityIgnored is the reason of the event on a pod with a required anti-affinity term about other
+// namespaces, whose own may not repel them.
+const ReasonAntiAffinityIgnored = "AntiAffinityIgnored"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

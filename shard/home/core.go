@@ -218,7 +218,9 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		delete(c.clusterNodes, e.Name)
 	case event.NamespaceSeen:
 		c.onNamespace(e.Name, e.Queue, true)
+		c.repellers.noteRight(c, e.Name, e.Labels)
 	case event.NamespaceGone:
+		c.repellers.noteRight(c, e.Name, nil)
 		c.onNamespace(e.Name, "", false)
 	case event.PriorityClassSeen:
 		c.onPriorityClass(e.Name, e.Value, true)

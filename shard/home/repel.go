@@ -7,6 +7,8 @@ import "basalt.dev/basalt/api"
 // of any pod that is not finished. A term whose domains are larger than a node concerns other namespaces than its pod's
 // only while such a pod is in a domain (View.Concerned). A node shard that knows of a term before its home shard does
 // takes a pod without labels for one that the term matches.
+//
+// Most namespaces may not repel pods of others (api.TermsOf): there, terms are about their own.
 
 // repeller is a pod with anti-affinity terms. Those with domains larger than a node are noted for its namespace alone.
 type repeller struct {
@@ -21,6 +23,7 @@ type repellers struct {
 	about    map[string]int      // pods with terms about a namespace
 	any      int                 // pods with terms about namespaces with some labels
 	labelled map[labelled]*api.Class
+	may      map[string]map[string]string // the labels of namespaces that may repel pods of others
 
 	strangers uint64 // View.Strangers when those who were refused were woken
 }
@@ -59,7 +62,7 @@ func (c *Core) noteRepeller(uid string, p *api.Pod) {
 	terms, _ := api.ReadRepels(p.Class.Repels) // none for claims that one pod at a time may use: those are not about labels
 	named := map[string]bool{}
 	for _, t := range terms {
-		if t.Topology != api.LabelHostname {
+		if t.Topology != api.LabelHostname || x.may[p.Namespace] == nil {
 			named[p.Namespace] = true
 			continue
 		}
@@ -89,6 +92,41 @@ func (c *Core) wakeUnsaid(strangers uint64) {
 	c.repellers.strangers = strangers
 	c.room++
 	c.roomGrew = true
+}
+
+// noteRight takes the labels of a namespace.
+func (x *repellers) noteRight(c *Core, namespace string, labels map[string]string) {
+	if may := labels[api.LabelRepelsOthers] == "true"; !may && x.may[namespace] == nil {
+		return
+	} else if may {
+		if x.may == nil {
+			x.may = map[string]map[string]string{}
+		}
+		x.may[namespace] = labels
+	} else {
+		delete(x.may, namespace)
+	}
+	for _, uid := range api.SortedKeys(x.pods) {
+		if p := c.pods[uid]; p != nil && p.Namespace == namespace {
+			c.noteRepeller(uid, nil)
+			c.noteRepeller(uid, p.Pod)
+		}
+	}
+}
+
+// ignored says which terms of a pod are ignored in part, "" for none.
+func (x *repellers) ignored(p *api.Pod) string {
+	return api.IgnoredTerms(p.Class, p.Namespace, x.may[p.Namespace])
+}
+
+// ignoredOf adds the same about the pods of a gang.
+func (x *repellers) ignoredOf(g *gang) string {
+	for _, p := range g.members {
+		if words := x.ignored(p.Pod); words != "" {
+			return "; " + words
+		}
+	}
+	return ""
 }
 
 // ask sets the classes that pods are asked for with.

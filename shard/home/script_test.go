@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -305,6 +306,13 @@ func (s *script) run(line string) []string {
 			p.Class = p.Class.Leaning([]byte(leanings))
 		}
 		p.Unheeded = w.value["unheeded"]
+		if key := w.value["repels"]; key != "" { // everybody, by a label of nodes
+			term := v1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{}}
+			term.NamespaceSelector = &metav1.LabelSelector{}
+			terms := []v1.PodAffinityTerm{term}
+			repels, _ := (&v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}).Marshal()
+			p.Class = api.MakeClass(api.Class{Requests: p.Class.Requests, Repels: repels})
+		}
 		if app := w.value["app"]; app != "" {
 			p.Labels = api.NewLabels(map[string]string{"app": app})
 		}
@@ -405,8 +413,12 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(e)
 
-	case "namespace": // NAME queue=
-		return s.step(event.NamespaceSeen{Name: w.plain[0], Queue: w.value["queue"]})
+	case "namespace": // NAME queue= [repels], if its pods may repel those of others
+		seen := event.NamespaceSeen{Name: w.plain[0], Queue: w.value["queue"]}
+		if w.has("repels") {
+			seen.Labels = map[string]string{api.LabelRepelsOthers: "true"}
+		}
+		return s.step(seen)
 
 	case "namespacegone":
 		return s.step(event.NamespaceGone{Name: w.plain[0]})

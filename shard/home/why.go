@@ -32,7 +32,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		}
 	}
 	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
-	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message), next
+	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message+c.repellers.ignoredOf(g)), next
 	out.Evicted = cmp.Or(g.yielded, g.shrunk)
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {

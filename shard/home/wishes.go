@@ -148,10 +148,15 @@ func (r *round) began(o option) {
 	r.graded[gradeKey{o.shard, o.of}]++
 }
 
-// tellUnheeded says at a pod that it is placed without its wishes.
+// tellUnheeded says at a pod that it is placed without its wishes, or a part of its terms.
 func (c *Core) tellUnheeded(p *pod) {
+	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true}
 	if p.Unheeded != "" {
-		c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
-			Reason: v1alpha1.ReasonUnheeded, Message: p.Unheeded + ": the pod is placed without regard to it"})
+		said.Reason, said.Message = v1alpha1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
+		c.tell(said)
+	}
+	if words := c.repellers.ignored(p.Pod); words != "" {
+		said.Reason, said.Message = v1alpha1.ReasonAntiAffinityIgnored, words
+		c.tell(said)
 	}
 }

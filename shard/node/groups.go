@@ -20,10 +20,13 @@ import (
 //
 // Terms with larger domains are package topology's (topology.go).
 //
+// A term that crosses namespaces has a group for each namespace whose pods carry it, for it counts as that one may
+// (api.TermsOf).
+//
 // Invariant: a charge in the cache belongs to the groups of its kin, and avoids those of its terms.
 type groups struct {
 	last       uint32
-	byTerm     map[string]*group
+	byTerm     map[string]*group            // and by namespace, for terms that cross it
 	named      map[string][]*group          // by the namespaces that their terms name
 	anywhere   []*group                     // those with terms that select namespaces
 	made       map[string]int               // by the namespace of the pods that brought them
@@ -41,7 +44,8 @@ type groups struct {
 type group struct {
 	number uint32
 	term   *api.Term
-	by     string    // the namespace of the pods that brought it
+	by     string    // the namespace of the pods that brought it,
+	own    bool      // and carry it: it crosses namespaces
 	weight int       // in groups.made
 	used   time.Time // when a pod that carries it was asked for, or seen
 }
@@ -124,6 +128,9 @@ func (s *groups) sort(k *kin) {
 }
 
 func (s *groups) matches(g *group, k *kin) bool {
+	if g.own && k.namespace != g.by && s.namespaces[g.by][api.LabelRepelsOthers] != "true" {
+		return false
+	}
 	if k.unknown {
 		if fault.On(fault.UnsaidLabels) {
 			return false
@@ -195,8 +202,11 @@ func (s *groups) read(repels []byte) []*api.Term {
 // groupOf returns the group of a term that pods of a namespace carry, which it makes if it is new; nil when the namespace has too many.
 // Terms of pods that are bound are left out beyond that, too, and an error says so: nobody may cost others more than a moment.
 func (c *Core) groupOf(t *api.Term, by string, requested bool) *group {
-	s := &c.groups
-	if g := s.byTerm[t.ID]; g != nil {
+	s, id, own := &c.groups, t.ID, t.Crosses(by)
+	if own {
+		id += "\x00" + by
+	}
+	if g := s.byTerm[id]; g != nil {
 		g.used = c.now
 		return g
 	}
@@ -213,8 +223,8 @@ func (c *Core) groupOf(t *api.Term, by string, requested bool) *group {
 	}
 	s.made[by] += weight
 	s.last++
-	g := &group{number: s.last, term: t, by: by, weight: weight, used: c.now}
-	s.byTerm[t.ID] = g
+	g := &group{number: s.last, term: t, by: by, own: own, weight: weight, used: c.now}
+	s.byTerm[id] = g
 	for _, namespace := range named {
 		s.named[namespace] = append(s.named[namespace], g)
 	}
@@ -280,20 +290,39 @@ func (c *Core) namespaceSeen(name string, labels map[string]string) {
 	if maps.Equal(s.namespaces[name], labels) {
 		return
 	}
+	right := s.namespaces[name][api.LabelRepelsOthers] != labels[api.LabelRepelsOthers]
 	if labels == nil {
 		delete(s.namespaces, name)
 	} else {
 		s.namespaces[name] = labels
 	}
-	if len(s.anywhere) == 0 {
-		return
-	}
-	for _, list := range s.kins[name] {
-		for _, k := range list {
-			s.sort(k)
+	resort := func(namespace string) {
+		for _, list := range s.kins[namespace] {
+			for _, k := range list {
+				s.sort(k)
+			}
 		}
 	}
-	c.recount(func(k *kin) bool { return k.namespace == name })
+	switch {
+	case right && s.crosses(name):
+		for namespace := range s.kins {
+			resort(namespace)
+		}
+		c.recount(func(*kin) bool { return true })
+	case len(s.anywhere) > 0:
+		resort(name)
+		c.recount(func(k *kin) bool { return k.namespace == name })
+	}
+}
+
+// crosses reports whether a term that pods of a namespace carry is about others.
+func (s *groups) crosses(namespace string) bool {
+	for _, g := range s.byTerm {
+		if g.own && g.by == namespace {
+			return true
+		}
+	}
+	return false
 }
 
 // hostSeen takes a node's hostname, "" when it is gone. It is one node's alone; nodes that share one are doubtful.

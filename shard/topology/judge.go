@@ -352,7 +352,8 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 		}
 	}
 	class := m.Class
-	if len(class.Joins) == 0 && len(v.wide(string(class.Repels))) == 0 && (!v.Concerned(m.Namespace) || fault.On(fault.PlainUnjudged)) {
+	constrained := len(class.Joins)+len(v.wide(m.Namespace, string(class.Repels))) > 0
+	if !constrained && (!v.Concerned(m.Namespace) || fault.On(fault.PlainUnjudged)) {
 		return nil, false
 	}
 	if p := v.podOf(m.Namespace, m.UID); p != nil && api.NewerVersion(m.Version, p.object.ResourceVersion) {

@@ -127,7 +127,7 @@ func (v *View) logKey(in *event.LoggedIntents) {
 		r := &row{uid: stored.GetPodUid(), namespace: stored.GetNamespace(), version: stored.GetPodResourceVersion(), node: stored.GetNode(), nodeVersion: stored.GetNodeResourceVersion(), place: place{in.Place, i}}
 		if demands := in.Record.GetDemands(); int(stored.GetDemand()) < len(demands) {
 			r.repels = string(demands[stored.GetDemand()].GetRepels())
-			r.terms = v.wide(r.repels)
+			r.terms = v.wide(r.namespace, r.repels)
 		}
 		k.rows = append(k.rows, r)
 		v.rows[r.uid] = append(v.rows[r.uid], r)

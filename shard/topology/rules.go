@@ -87,7 +87,7 @@ func (v *View) concerning(s *space) []*carrier {
 // RulesOf returns what the pods of a class have to satisfy, nil for nothing. A class whose labels are not said is taken for one that all
 // terms match. It is not ok if the namespace has too much counted.
 func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
-	terms := v.wide(string(class.Repels))
+	terms := v.wide(namespace, string(class.Repels))
 	if len(class.Joins) == 0 && len(terms) == 0 && !v.Concerned(namespace) {
 		return nil, true
 	}
@@ -127,12 +127,12 @@ func (v *View) RulesAmong(namespace string, classes []*api.Class, elsewhere []st
 			rules[i], ok[i] = v.RulesOf(namespace, class)
 		}
 		if ok[i] {
-			carried = append(carried, v.wide(string(class.Repels))...)
+			carried = append(carried, v.wide(namespace, string(class.Repels))...)
 		}
 	}
 	for _, uid := range elsewhere {
 		if p := v.podOf(namespace, uid); p != nil && p.object.Class != nil {
-			carried = append(carried, v.wide(string(p.object.Class.Repels))...)
+			carried = append(carried, v.wide(namespace, string(p.object.Class.Repels))...)
 		}
 	}
 	for i, class := range classes {
@@ -279,8 +279,26 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 }
 
 // wide returns the terms of a class that are about larger domains than a node, or that this view has to count all the
-// same.
-func (v *View) wide(repels string) []*api.Term {
+// same, as they count in a namespace.
+func (v *View) wide(namespace, repels string) []*api.Term {
+	terms := readWide(v, repels)
+	if !slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Crosses(namespace) }) {
+		return terms
+	}
+	s := v.in(namespace)
+	of, known := s.terms[repels]
+	if !known {
+		of = api.TermsOf(terms, namespace, s.labels)
+		if len(s.terms) >= remembered || s.terms == nil {
+			s.terms = map[string][]*api.Term{}
+		}
+		s.terms[repels] = of
+	}
+	return of
+}
+
+// readWide returns such terms as they are written.
+func readWide(v *View, repels string) []*api.Term {
 	if repels == "" {
 		return nil
 	}
@@ -352,7 +370,7 @@ func (v *View) Ties(namespace string, class *api.Class, pods []*api.Labels) (key
 
 // Separates reports whether pods of a class may require that others are not in their domain of a label.
 func (v *View) Separates(class *api.Class, label string) bool {
-	if slices.ContainsFunc(v.wide(string(class.Repels)), func(t *api.Term) bool { return t.Topology == label }) {
+	if slices.ContainsFunc(readWide(v, string(class.Repels)), func(t *api.Term) bool { return t.Topology == label }) {
 		return true
 	}
 	if len(class.Joins) == 0 {

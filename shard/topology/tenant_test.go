@@ -155,7 +155,7 @@ func (w *tenants) checkAvoided(namespace, app string) error {
 		repelled := false
 		for _, s := range w.spaces {
 			for _, o := range s.pods {
-				for _, t := range w.wide(string(o.object.Class.Repels)) {
+				for _, t := range w.wide(s.name, string(o.object.Class.Repels)) {
 					for _, e := range o.entries {
 						d, at := w.columnOf(t.Topology).at(e.node), w.columnOf(t.Topology).at(int32(n))
 						same := d >= 0 && d == at
@@ -227,7 +227,9 @@ func TestTenantsRandomly(t *testing.T) {
 			namespace, name := fmt.Sprint("ns", r.IntN(4)), fmt.Sprint("p", r.IntN(12))
 			switch r.IntN(10) {
 			case 0:
-				w.step(event.NamespaceSeen{Name: namespace, Labels: map[string]string{"team": fmt.Sprint(r.IntN(3))}})
+				right := []string{"true", "true", "", "false"}[r.IntN(4)]
+				w.step(event.NamespaceSeen{Name: namespace, Labels: map[string]string{
+					"team": fmt.Sprint(r.IntN(3)), api.LabelRepelsOthers: right}})
 			case 1:
 				node := &api.Node{Name: fmt.Sprint("m", r.IntN(5)), ResourceVersion: fmt.Sprint(w.n)}
 				node.Labels = zones[r.IntN(len(zones))]
@@ -300,6 +302,21 @@ func TestTermsThatRepelNobody(t *testing.T) {
 			p := w.see(w.pod("bad", "p", "", nil, everybody("zone")))
 			w.RulesOf("bad", p.Class.With(nil))
 		}, false},
+		"its namespace may not": {func(w *tenants) {
+			w.step(event.NamespaceSeen{Name: "bad"})
+			w.see(w.pod("bad", "p", "n", nil, everybody("zone")))
+		}, false},
+		"its namespace may not any more": {func(w *tenants) {
+			w.see(w.pod("bad", "p", "n", nil, everybody("zone")))
+			w.RulesOf("good", w.pod("good", "q", "", nil, v1.PodSpec{}).Class.With(nil))
+			w.step(event.NamespaceSeen{Name: "bad"})
+		}, false},
+		"its namespace may now": {func(w *tenants) {
+			w.step(event.NamespaceSeen{Name: "bad"})
+			w.see(w.pod("bad", "p", "n", nil, everybody("zone")))
+			w.RulesOf("good", w.pod("good", "q", "", nil, v1.PodSpec{}).Class.With(nil))
+			w.step(event.NamespaceSeen{Name: "bad", Labels: map[string]string{api.LabelRepelsOthers: "true"}})
+		}, true},
 		"it is gone": {func(w *tenants) {
 			w.see(w.pod("bad", "p", "n", nil, everybody("zone")))
 			w.RulesOf("good", w.pod("good", "q", "", nil, v1.PodSpec{}).Class.With(nil))
@@ -314,6 +331,7 @@ func TestTermsThatRepelNobody(t *testing.T) {
 	} {
 		w := newTenants()
 		w.step(event.NodeSeen{Node: &api.Node{Name: "bare", ResourceVersion: "1"}})
+		w.step(event.NamespaceSeen{Name: "bad", Labels: map[string]string{api.LabelRepelsOthers: "true"}})
 		o.make(w)
 		p := w.pod("good", "asks", "", map[string]string{"app": "a"}, v1.PodSpec{})
 		for _, class := range []*api.Class{p.Class, p.Class.With(p.Labels)} {
@@ -428,6 +446,7 @@ func TestHeavyGang(t *testing.T) {
 
 func TestOpenedByOthers(t *testing.T) {
 	w := newTenants()
+	w.step(event.NamespaceSeen{Name: "bad", Labels: map[string]string{api.LabelRepelsOthers: "true"}})
 	term := v1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{}}
 	repels := v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}}
 	w.see(w.pod("bad", "one", "n", map[string]string{"v": "0"}, repels))

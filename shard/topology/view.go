@@ -113,8 +113,9 @@ type space struct {
 	users    map[string][]user // by claim: those that name it
 	counted  bool              // some constraint is about its pods, and so they are counted
 	kins     map[kinKey][]*kin
-	counters []*counter // that name it
-	carriers []*carrier // those heeded whose terms name it
+	counters []*counter             // that name it
+	carriers []*carrier             // those heeded whose terms name it
+	terms    map[string][]*api.Term // what those count as here that its pods carry and that cross namespaces
 
 	concerned  []*carrier // those whose terms select namespaces, and this is one of them,
 	compared   int        // as far as carriers have been compared: the serial of the last one
@@ -314,34 +315,41 @@ func (v *View) noteHost(before, now *api.Node) {
 // readTermsAgain counts all pods anew, by all terms that they carry.
 func (v *View) readTermsAgain() {
 	clear(v.terms)
+	for _, name := range api.SortedKeys(v.spaces) {
+		v.spaces[name].readTermsAgain(v)
+	}
+}
+
+// readTermsAgain does it for a namespace.
+func (s *space) readTermsAgain(v *View) {
+	s.terms = nil
 	clear(v.rules)
 	v.generation++
 	for _, r := range v.order {
-		r.terms = v.wide(r.repels)
+		if r.namespace == s.name {
+			r.terms = v.wide(s.name, r.repels)
+		}
 	}
-	for _, name := range api.SortedKeys(v.spaces) {
-		s := v.spaces[name]
-		uids := api.SortedKeys(s.pods)
-		before := make([][]entry, len(uids))
-		for i, uid := range uids {
-			before[i] = s.pods[uid].entries
-			v.set(s.pods[uid], nil)
-		}
-		for _, list := range s.kins {
-			for _, k := range list {
-				for _, c := range k.terms {
-					c.kins--
-				}
+	uids := api.SortedKeys(s.pods)
+	before := make([][]entry, len(uids))
+	for i, uid := range uids {
+		before[i] = s.pods[uid].entries
+		v.set(s.pods[uid], nil)
+	}
+	for _, list := range s.kins {
+		for _, k := range list {
+			for _, c := range k.terms {
+				c.kins--
 			}
 		}
-		clear(s.kins)
-		for i, uid := range uids {
-			p := s.pods[uid]
-			if e := before[i]; len(e) > 0 && e[0].weight == held {
-				v.set(p, []entry{{node: e[0].node, kin: v.kinOf(s, p.object), weight: held}})
-			}
-			v.recount(s, p)
+	}
+	clear(s.kins)
+	for i, uid := range uids {
+		p := s.pods[uid]
+		if e := before[i]; len(e) > 0 && e[0].weight == held {
+			v.set(p, []entry{{node: e[0].node, kin: v.kinOf(s, p.object), weight: held}})
 		}
+		v.recount(s, p)
 	}
 }
 
@@ -515,7 +523,7 @@ func (v *View) recount(s *space, p *pod) {
 		v.endRows(p)
 		rows = v.rows[p.object.UID]
 	}
-	if !s.counted && (p.object.Class == nil || len(v.wide(string(p.object.Class.Repels))) == 0) {
+	if !s.counted && (p.object.Class == nil || len(v.wide(s.name, string(p.object.Class.Repels))) == 0) {
 		return
 	}
 	at := cmp.Or(p.object.Node, p.object.Nominated)
@@ -615,7 +623,7 @@ func (v *View) kinOf(s *space, p *api.Pod) *kin {
 		}
 	}
 	k := &kin{space: s, labels: p.Labels, unlisted: p.Unlisted, deleting: p.Deleting, on: map[int32]counts{}}
-	for _, t := range v.wide(key.repels) {
+	for _, t := range v.wide(s.name, key.repels) {
 		if c := v.carrierOf(t, s.name, carriedByNamespace); c != nil {
 			k.terms = append(k.terms, c)
 			c.kins++
@@ -651,7 +659,9 @@ func (v *View) namespaceSeen(name string, labels map[string]string) {
 		return
 	}
 	s.labels = labels
-	s.concerned, s.compared = nil, 0
+	if s.concerned, s.compared = nil, 0; s.terms != nil {
+		s.readTermsAgain(v)
+	}
 	s.generation++
 	v.changed[name] = true // other terms may be about its own pods
 	for _, key := range sortedKeys(s.kins) {

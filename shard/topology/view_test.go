@@ -114,6 +114,7 @@ func (w *world) change() {
 		}
 	case 2:
 		space, labels := w.pick("n0", "n1"), map[string]string{"team": w.pick("x", "y")}
+		labels[api.LabelRepelsOthers] = w.pick("true", "")
 		w.spaces[space] = labels
 		w.step(event.NamespaceSeen{Name: space, Labels: labels})
 	case 3, 4:
@@ -183,6 +184,11 @@ func (w *world) matches(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
 	}
 	s, _ := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	return in && s.Matches(labels.Set(p.Labels))
+}
+
+// repels is matches for anti-affinity, which crosses namespaces only by right.
+func (w *world) repels(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
+	return w.matches(t, of, p) && (of.Namespace == p.Namespace || w.spaces[of.Namespace][api.LabelRepelsOthers] == "true")
 }
 
 // naive says what keeps a pod from a node, now or once what has a row is bound, by looking at all pods for each question.
@@ -262,7 +268,8 @@ func (w *world) naive(p *v1.Pod, name string, later bool) Obstacle {
 	}
 	if a := p.Spec.Affinity.PodAntiAffinity; a != nil {
 		for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
-			if value, has := node.Labels[t.TopologyKey]; has && count(t.TopologyKey, value, func(o *v1.Pod) bool { return w.matches(t, p, o) }, any, all) > 0 {
+			value, has := node.Labels[t.TopologyKey]
+			if has && count(t.TopologyKey, value, func(o *v1.Pod) bool { return w.repels(t, p, o) }, any, all) > 0 {
 				return Avoids
 			}
 		}
@@ -273,7 +280,7 @@ func (w *world) naive(p *v1.Pod, name string, later bool) Obstacle {
 			for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
 				value, has := node.Labels[t.TopologyKey]
 				there, is := w.nodes[at].Labels[t.TopologyKey]
-				if has && is && value == there && w.matches(t, o, p) {
+				if has && is && value == there && w.repels(t, o, p) {
 					return Avoided
 				}
 			}

@@ -71,6 +71,23 @@ var floods = []Attack{
 			_, _ = s.create(ctx, p)
 		})
 	}},
+	{Name: "repel-all",
+		About: "pods that repel all pods of all namespaces from nodes with some label, and have a host port on each",
+		run: func(ctx context.Context, s *strike) {
+			keys := []string{v1.LabelHostname, v1.LabelOSStable, v1.LabelTopologyZone, "example.com/no-node-has"}
+			all := &metav1.LabelSelector{}
+			s.each(ctx, s.n(2_000), 8, func(i int, _ *rand.Rand) {
+				p := ask(s.pod(s.name(i)), milli(1))
+				term := v1.PodAffinityTerm{TopologyKey: keys[i%len(keys)], LabelSelector: all, NamespaceSelector: all}
+				p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+				if i%5 == 0 {
+					p.Spec.Affinity = nil
+					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 8080, HostPort: 8080}}
+				}
+				_, _ = s.create(ctx, p)
+			})
+		}},
 	{Name: "keys", About: "10,000 pods of one app, each spread over another label of nodes, and among other nodes", run: func(ctx context.Context, s *strike) {
 		s.each(ctx, s.n(10_000), 8, func(i int, _ *rand.Rand) {
 			p := ask(s.pod(s.name(i)), milli(1))

@@ -9,7 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -57,6 +59,44 @@ func (c *Case) complete() *Case {
 		legacyscheme.Scheme.Default(o)
 	}
 	return c
+}
+
+// byRight returns the case with the required anti-affinity of pods as Basalt counts it: in a namespace without the
+// right, it is about pods of the namespace alone. This difference to kube-scheduler is on purpose.
+func (c *Case) byRight() *Case {
+	out, spaces := c.clone(), map[string]map[string]string{}
+	for _, o := range c.Objects {
+		if n, is := o.(*v1.Namespace); is {
+			spaces[n.Name] = n.Labels
+		}
+	}
+	out.Pod = withinRight(c.Pod, spaces[c.Pod.Namespace])
+	for i, p := range c.Pods {
+		out.Pods[i] = withinRight(p, spaces[p.Namespace])
+	}
+	return out
+}
+
+// withinRight returns a pod of a namespace with some labels.
+func withinRight(p *v1.Pod, of map[string]string) *v1.Pod {
+	if of[api.LabelRepelsOthers] == "true" || p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
+		return p
+	}
+	out := p.DeepCopy()
+	anti := out.Spec.Affinity.PodAntiAffinity
+	var terms []v1.PodAffinityTerm
+	for _, t := range anti.RequiredDuringSchedulingIgnoredDuringExecution {
+		own := len(t.Namespaces) == 0 && t.NamespaceSelector == nil || slices.Contains(t.Namespaces, p.Namespace)
+		if s, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err != nil || s.Matches(k8slabels.Set(of)) {
+			own = true
+		}
+		t.Namespaces, t.NamespaceSelector = []string{p.Namespace}, nil
+		if own {
+			terms = append(terms, t)
+		}
+	}
+	anti.RequiredDuringSchedulingIgnoredDuringExecution = terms
+	return out
 }
 
 // withoutDisks returns the case with a pod that names no disks itself.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"basalt.dev/basalt/api"
 )
 
 // Generate returns the case of a seed. Its values come from small alphabets, so that they collide: what is asked for is about as
@@ -114,6 +116,9 @@ func (g *generator) namespaces() {
 		n := namespace(name)
 		if g.oneIn(2) {
 			n.Labels["team"] = pick(g, "x", "y")
+		}
+		if name != "red" {
+			n.Labels[api.LabelRepelsOthers] = "true"
 		}
 		g.add(n)
 	}

@@ -68,6 +68,7 @@ func Feasible(c *Case) (*Answer, error) { return feasible(c, nil) }
 
 // feasible is Feasible, and then shows the framework and the nodes that fit to a function, nil for none.
 func feasible(c *Case, then func(ctx context.Context, f framework.Framework, state fwk.CycleState, fit []fwk.NodeInfo) error) (*Answer, error) {
+	c = c.byRight()
 	profile, err := profile()
 	if err != nil {
 		return nil, fmt.Errorf("read the default profile: %w", err)

@@ -10,8 +10,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"basalt.dev/basalt/api"
 )
 
 // upstream is a case of one of kube-scheduler's own filter tests, as export writes it.
@@ -123,6 +126,25 @@ func (u *upstream) differs(c *Case, plugin string) string {
 	return ""
 }
 
+// mayRepelOthers gives all namespaces the right to repel pods of others, as kube-scheduler has it.
+func (c *Case) mayRepelOthers() {
+	spaces := map[string]*v1.Namespace{}
+	for _, o := range c.Objects {
+		if n, is := o.(*v1.Namespace); is {
+			spaces[n.Name] = n
+		}
+	}
+	for _, p := range append([]*v1.Pod{c.Pod}, c.Pods...) {
+		if spaces[p.Namespace] == nil {
+			spaces[p.Namespace] = namespace(p.Namespace)
+			c.Objects = append(c.Objects, spaces[p.Namespace])
+		}
+	}
+	for _, n := range spaces {
+		metav1.SetMetaDataLabel(&n.ObjectMeta, api.LabelRepelsOthers, "true")
+	}
+}
+
 // complete makes a case of what a test of one plugin leaves out: identities, and nodes with room.
 func (u *upstream) complete(plugin string) (*Case, error) {
 	c := &Case{Pod: u.Pod, Nodes: u.Nodes, Pods: u.Pods}
@@ -166,6 +188,7 @@ func (u *upstream) complete(plugin string) (*Case, error) {
 		}
 	}
 	c.Pod.Spec.NodeName = ""
+	c.mayRepelOthers()
 	for _, o := range c.Objects {
 		if m, is := o.(interface {
 			GetNamespace() string

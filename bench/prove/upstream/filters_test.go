@@ -110,7 +110,8 @@ func TestFilters(t *testing.T) {
 	}
 	w.shards = all[1:]
 	for name, team := range map[string]string{"ns1": "team1", "ns2": "team1", "ns3": "team2"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}
+		labels := map[string]string{"team": team, api.LabelRepelsOthers: "true"}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 		if _, err := w.kube.Core.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
