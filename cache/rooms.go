@@ -135,12 +135,19 @@ type Leaver struct {
 	Number  Whose
 	Pods    uint32
 	Amounts []int64
+	Bars    []uint32 // classes: no pod of them fits while its pods are there, whatever room there is
 }
 
-// Rooms returns what room nodes have for pods of some classes, now and once pods leave: for each node on which a pod of some class fits once
-// all that leaves is gone. The resources are all that the classes request. Of more nodes than most, those that fit the most pods of one class come first, and the rest is left out; more
-// reports whether there is such a rest. Allow, by class, says which nodes the caller allows; nil allows all.
-func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(number int32) bool, whose func(kind Kind, uid, gang string) Whose, most int) (rooms []NodeRoom, more bool) {
+// Allow reports whether the caller allows a node, by its number, once some pods are gone; nil allows all.
+type Allow func(number int32, gone []string) bool
+
+// Rooms returns what room nodes have for pods of some classes, now and once pods leave: for each node on which a pod of
+// some class fits once all that leaves is gone. The resources are all that the classes request. Of more nodes than
+// most, those that fit the most pods of one class come first, and the rest is left out; more reports whether there is
+// such a rest. Allow is by class.
+func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []Allow,
+	whose func(kind Kind, uid, gang string) Whose, most int,
+) (rooms []NodeRoom, more bool) {
 	type want struct {
 		at     int // in resources
 		amount int64
@@ -168,6 +175,7 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(num
 		}
 	}
 	var gone []uint32
+	var whom []Whose // they are, by index of gone
 	var leaves []Leaver
 	may := make([]bool, len(cls))
 	free, all := make([]int64, len(resources)), make([]int64, len(resources))
@@ -192,14 +200,14 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(num
 			}
 		}
 		copy(all, free)
-		gone, leaves = gone[:0], leaves[:0]
+		gone, whom, leaves = gone[:0], whom[:0], leaves[:0]
 		for ch := range c.charges(n) {
 			of := c.pods.detail(ch)
 			who := whose(c.pods.at(ch).kind, of.uid, of.gang)
 			if who == Stays {
 				continue
 			}
-			gone = append(gone, ch)
+			gone, whom = append(gone, ch), append(whom, who)
 			amounts := free
 			if who != Own {
 				i, found := slices.BinarySearchFunc(leaves, who, func(l Leaver, who Whose) int { return cmp.Compare(l.Number, who) })
@@ -225,8 +233,12 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(num
 			for _, w := range wants[i] {
 				pods = min(pods, max(all[w.at], 0)/w.amount)
 			}
-			if pods == 0 || c.exclusiveConflict(n, cl.set.exclusives, gone) != Nothing || cl.grouped && c.groupsConflict(n, cl, gone) != Nothing || allow[i] != nil && !allow[i](n.number) {
+			fits := func(stays Whose) bool { return fitsBut(c, cl, n, gone, whom, stays, allow[i]) }
+			if pods == 0 || !fits(Stays) {
 				continue
+			}
+			if !fits(Own) {
+				bar(uint32(i), leaves, whom, fits)
 			}
 			if cl.set.once || cl.avoidsItself() {
 				pods = 1
@@ -243,4 +255,51 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []func(num
 		rooms = slices.Clip(rooms[:most])
 	}
 	return rooms, more
+}
+
+// fitsBut reports whether a class fits a node, as far as anything but room is concerned, once all charges of gone are,
+// but those that stay: with Own all that are not the gang's own. A leaver is out if its number is negative in whom.
+func fitsBut(c *Cache, cl *class, n *node, gone []uint32, whom []Whose, stays Whose, allow Allow) bool {
+	left := make([]uint32, 0, len(gone))
+	for k, ch := range gone {
+		if whom[k] == Own || stays != Own && whom[k] > 0 {
+			left = append(left, ch)
+		}
+	}
+	if c.exclusiveConflict(n, cl.set.exclusives, left) != Nothing {
+		return false
+	}
+	if cl.grouped && c.groupsConflict(n, cl, left) != Nothing {
+		return false
+	}
+	if allow == nil {
+		return true
+	}
+	uids := make([]string, len(left))
+	for k, ch := range left {
+		uids[k] = c.pods.detail(ch).uid
+	}
+	return allow(n.number, uids)
+}
+
+// bar finds the leavers that have to go so that a class fits: all of them but those without whom it does. The last are
+// spared first.
+func bar(class uint32, leaves []Leaver, whom []Whose, fits func(stays Whose) bool) {
+	turn := func(who Whose) { // whether it stays
+		for k := range whom {
+			if whom[k] == who {
+				whom[k] = -who
+			}
+		}
+	}
+	for l := len(leaves) - 1; l >= 0; l-- {
+		who := leaves[l].Number
+		if turn(who); !fits(Stays) {
+			turn(-who)
+			leaves[l].Bars = append(leaves[l].Bars, class)
+		}
+	}
+	for k := range whom {
+		whom[k] = max(whom[k], -whom[k])
+	}
 }

@@ -71,7 +71,7 @@ func TestWithoutIsAfterRelease(t *testing.T) {
 			gone = append(gone, at.UIDs...)
 		}
 		broken := c.OutOfSync()
-		rooms, more := c.Rooms(classes, []string{"cpu", "gpu", "pods"}, make([]func(int32) bool, len(classes)), whose, 100)
+		rooms, more := c.Rooms(classes, []string{"cpu", "gpu", "pods"}, make([]Allow, len(classes)), whose, 100)
 		if more {
 			t.Fatal("5 nodes are more than 100")
 		}
@@ -140,7 +140,7 @@ func TestRoomsAndFreed(t *testing.T) {
 	}
 	class := api.NewClass(api.FromMap(map[string]int64{"cpu": 1, "pods": 1}), nil)
 	none := func(Kind, string, string) Whose { return Stays }
-	rooms, more := c.Rooms([]*api.Class{class}, []string{"cpu", "pods"}, make([]func(int32) bool, 1), none, 2)
+	rooms, more := c.Rooms([]*api.Class{class}, []string{"cpu", "pods"}, make([]Allow, 1), none, 2)
 	if !more || len(rooms) != 2 || rooms[0].Node != "n3" || rooms[1].Node != "n2" {
 		t.Errorf("rooms %v, more %t", rooms, more)
 	}

@@ -5837,8 +5837,9 @@ type Leaves struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // or that of a single pod
 	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
-	Amounts       []*Amount              `protobuf:"bytes,3,rep,name=amounts,proto3" json:"amounts,omitempty"` // of the resources of the classes
-	Anyway        bool                   `protobuf:"varint,4,opt,name=anyway,proto3" json:"anyway,omitempty"`  // its pods are being deleted already
+	Amounts       []*Amount              `protobuf:"bytes,3,rep,name=amounts,proto3" json:"amounts,omitempty"`   // of the resources of the classes
+	Anyway        bool                   `protobuf:"varint,4,opt,name=anyway,proto3" json:"anyway,omitempty"`    // its pods are being deleted already
+	Bars          []uint32               `protobuf:"varint,5,rep,packed,name=bars,proto3" json:"bars,omitempty"` // indexes of classes of which no pod fits while these pods are here, whatever room there is: by a host port, or a constraint about other pods
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5899,6 +5900,13 @@ func (x *Leaves) GetAnyway() bool {
 		return x.Anyway
 	}
 	return false
+}
+
+func (x *Leaves) GetBars() []uint32 {
+	if x != nil {
+		return x.Bars
+	}
+	return nil
 }
 
 // A home shard asks every node shard why its nodes do not take a pod of a class. It is for words alone: nothing is held, and it is not
@@ -9314,12 +9322,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12*\n" +
 	"\x04free\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12\x18\n" +
 	"\aclasses\x18\x03 \x03(\rR\aclasses\x12.\n" +
-	"\x06leaves\x18\x04 \x03(\v2\x16.basalt.wire.v1.LeavesR\x06leaves\"\x81\x01\n" +
+	"\x06leaves\x18\x04 \x03(\v2\x16.basalt.wire.v1.LeavesR\x06leaves\"\x95\x01\n" +
 	"\x06Leaves\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\rR\x04pods\x120\n" +
 	"\aamounts\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\aamounts\x12\x16\n" +
-	"\x06anyway\x18\x04 \x01(\bR\x06anyway\"v\n" +
+	"\x06anyway\x18\x04 \x01(\bR\x06anyway\x12\x12\n" +
+	"\x04bars\x18\x05 \x03(\rR\x04bars\"v\n" +
 	"\aExplain\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x125\n" +
 	"\tpod_class\x18\x02 \x01(\v2\x18.basalt.wire.v1.PodClassR\bpodClass\x12\x16\n" +

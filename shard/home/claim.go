@@ -277,7 +277,7 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
 				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
-					Anyway: l.GetAnyway() || awaited[l.GetGangUid()]})
+					Anyway: l.GetAnyway() || awaited[l.GetGangUid()], Bars: l.GetBars()})
 			}
 		}
 		x.nodes = append(x.nodes, of)

@@ -576,7 +576,7 @@ func (s *script) run(line string) []string {
 		s.core.plans.Spend(s.now, "ns", w.toNum(w.plain[0])*planWork)
 		return nil
 
-	case "rooms": // SHARD NODE:FREE[:GANG-CPU[-anyway]...] ... [later]: answers the last RoomProbe to the shard
+	case "rooms": // SHARD NODE:FREE[:GANG-CPU[-anyway][-bars]...] ... [later]: answers the last RoomProbe to the shard
 		q := s.find("rooms " + w.plain[0]).GetRoomProbe()
 		m := &wire.Rooms{Serial: q.Serial, Later: w.has("later")}
 		for _, text := range w.plain[1:] {
@@ -590,7 +590,12 @@ func (s *script) run(line string) []string {
 			}
 			for _, of := range f[2:] {
 				l := strings.Split(of, "-")
-				n.Leaves = append(n.Leaves, &wire.Leaves{GangUid: l[0], Pods: 1, Amounts: wire.FromResources(cores(w.toNum(l[1]), 1)), Anyway: len(l) > 2})
+				leaves := &wire.Leaves{GangUid: l[0], Pods: 1, Amounts: wire.FromResources(cores(w.toNum(l[1]), 1))}
+				leaves.Anyway = slices.Contains(l[2:], "anyway")
+				if slices.Contains(l[2:], "bars") {
+					leaves.Bars = n.Classes
+				}
+				n.Leaves = append(n.Leaves, leaves)
 			}
 			m.Nodes = append(m.Nodes, n)
 		}

@@ -67,20 +67,11 @@ func (c *Core) placeIn(d *domain, namespace string, class *api.Class, rank api.R
 	return c.cache.PlaceIn(class, rank, d.keys, d.values, allow, heed, l)
 }
 
-// allowed makes the classes of a question those that the cache counts, and says by class which nodes constraints over many nodes allow, nil for
-// all. Pods of one class may be those that another one's affinity asks for: if that is to be sure, their labels have to say so. It reports whether all
-// of this may be compared now.
+// allowed says by class which nodes constraints over many nodes allow, nil for all, as rulesTogether.
 func (c *Core) allowed(namespace string, classes []*api.Class, sure bool) (allow []func(int32) bool, ok bool) {
-	rules, asked := make([]*topology.Rules, len(classes)), slices.Clone(classes)
-	for i, class := range asked {
-		placed, few := c.placed(c.kinOf(namespace, class), class, true)
-		if rules[i], ok = c.topology.RulesOf(namespace, class); !ok || !few || !c.mayCompare(namespace, placed) {
-			return nil, false
-		}
-		classes[i] = placed
-	}
+	rules, ok := rulesTogether(c, namespace, classes, sure)
 	allow = make([]func(int32) bool, len(classes))
-	for i, r := range c.topology.Together(rules, asked, sure) {
+	for i, r := range rules {
 		if r != nil {
 			allow[i] = func(number int32) bool {
 				c.cache.Look(r.Cost())
@@ -88,7 +79,23 @@ func (c *Core) allowed(namespace string, classes []*api.Class, sure bool) (allow
 			}
 		}
 	}
-	return allow, true
+	return allow, ok
+}
+
+// rulesTogether makes the classes of a question those that the cache counts, and returns their rules. Pods of one class
+// may be those that another one's affinity asks for: if that is to be sure, their labels have to say so. It reports
+// whether all of this may be compared now.
+func rulesTogether(c *Core, namespace string, classes []*api.Class, sure bool) (rules []*topology.Rules, ok bool) {
+	rules = make([]*topology.Rules, len(classes))
+	asked := slices.Clone(classes)
+	for i, class := range asked {
+		placed, few := c.placed(c.kinOf(namespace, class), class, true)
+		if rules[i], ok = c.topology.RulesOf(namespace, class); !ok || !few || !c.mayCompare(namespace, placed) {
+			return nil, false
+		}
+		classes[i] = placed
+	}
+	return c.topology.Together(rules, asked, sure), true
 }
 
 // probe tells a home shard how many pods fit into each domain. It is silent during a takeover, when not all pods are counted.

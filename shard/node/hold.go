@@ -118,17 +118,17 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 			continue
 		}
 		promise := func() {
-			if later[i] || m.GetGrade() != 0 || plan.rules[i] != nil || len(classes[i].Joins) > 0 {
-				refused[i]++
-				return
+			var p *promise
+			if !later[i] && m.GetGrade() == 0 {
+				before := c.cache.Compared()
+				p = room.promise(i, uid, classes[i], counted[i], kins[i], in, plan.without(i))
+				c.spend(namespace, before)
 			}
-			before := c.cache.Compared()
-			p := room.promise(i, uid, classes[i], counted[i], kins[i], in)
-			c.spend(namespace, before)
 			if p == nil {
 				refused[i]++
 				return
 			}
+			p.ruled = plan.took(uid, p.room.node)
 			reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
 		}
 		if full[i] || none[here] {

@@ -1,6 +1,9 @@
 package node
 
-import "basalt.dev/basalt/api"
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/topology"
+)
 
 // Fair use of the cache. To find out which nodes the constraints of a class allow, they are compared with each node once; what
 // comes out is kept for the classes that are asked for (package cache). A class may have 32 KiB of constraints, which takes
@@ -27,4 +30,25 @@ func (c *Core) spend(namespace string, since int64) {
 	if bytes := c.cache.Compared() - since; bytes > 0 {
 		c.spent.Spend(c.now, namespace, bytes)
 	}
+}
+
+// mayNode reports whether rules allow a pod on a node once charged pods are gone.
+type mayNode func(node string, gone []string) bool
+
+// leaveCost is what it costs to leave a pod out for a moment, in bytes of constraints compared.
+const leaveCost = 256
+
+// mayWithout asks rules about a node once charged pods are gone.
+func mayWithout(c *Core, t *topology.Trial, r *topology.Rules, number int32, gone []string) (may bool) {
+	c.cache.Look(r.Cost() + leaveCost*int64(len(gone)))
+	var pods [][2]string
+	for _, uid := range gone {
+		if b, bound := c.bound[uid]; bound {
+			pods = append(pods, [2]string{b.kin.namespace, uid})
+		} else if p, charged := c.cache.Lookup(uid); charged && c.gangs[p.Gang] != nil {
+			pods = append(pods, [2]string{c.gangs[p.Gang].ref.GetNamespace(), uid})
+		}
+	}
+	t.Leave(pods, func() { may = r.Obstacle(number, true) == topology.None })
+	return may
 }

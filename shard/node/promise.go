@@ -30,8 +30,8 @@ import (
 //   - Per node, resource and claimant: promised requests are at most what is charged for them, what is free, and what the awaited pods use.
 //   - A promise that fits is a hold at the end of the step (R21).
 //
-// Pods with constraints over sets of nodes (topology.go) are promised nothing: what keeps them from a node may leave or come with any pod, also
-// of other shards. They are held once there is room.
+// Constraints over sets of nodes (topology.go) are asked of the node without the pods that leave it, as kube-scheduler
+// does. Such a promise waits for all of them. If others are in the way then, its hold is lost.
 //
 // A promise is in memory, as a hold is: it expires, it ends with its pod, its node and its bucket, and a Withdraw ends it. A restarted shard
 // learns of it from the next HoldRequest.
@@ -130,7 +130,7 @@ type placing struct {
 }
 
 // promise finds room for a pod of a class, which is counted as another one, on nodes with pods that leave.
-func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, in *domain) *promise {
+func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, in *domain, may mayNode) *promise {
 	c := l.core
 	if len(l.gangs) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, 
 			continue
 		}
 		room := c.roomOf(l.gang, at.Node)
-		awaits, ok := c.wouldFit(l.gang, room, at, counted)
+		awaits, ok := c.wouldFit(l.gang, room, at, counted, may)
 		if !ok {
 			continue
 		}
@@ -165,15 +165,16 @@ func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, 
 	return nil
 }
 
-// wouldFit returns which pods of a node a pod has to wait for beside those that its gang's room waits for; room is nil for none.
-func (c *Core) wouldFit(g *gang, room *promisedRoom, at *cache.NodePods, counted *api.Class) (awaits []string, ok bool) {
+// wouldFit returns which pods of a node a pod has to wait for beside those that its gang's room (nil: none) waits for.
+func (c *Core) wouldFit(g *gang, room *promisedRoom, at *cache.NodePods, of *api.Class, may mayNode) ([]string, bool) {
 	var before []string
 	var less api.Resources
 	if room != nil {
 		before, less = room.awaits, c.missing(room, nil)
 	}
 	fits := func(more []string) bool {
-		return c.cache.FitsWithout(counted, at.Node, slices.Concat(before, more), less)
+		gone := slices.Concat(before, more)
+		return c.cache.FitsWithout(of, at.Node, gone, less) && may(at.Node, gone)
 	}
 	if len(before) > 0 && fits(nil) {
 		return nil, true
@@ -192,9 +193,7 @@ func (c *Core) wouldFit(g *gang, room *promisedRoom, at *cache.NodePods, counted
 	if len(more) == 0 || !fits(more) {
 		return nil, false
 	}
-	n := 1
-	for ; !fits(more[:n]); n++ {
-	}
+	n := 1 + slices.IndexFunc(more, func(uid string) bool { return fits(more[:slices.Index(more, uid)+1]) })
 	more = slices.Clone(more[:n])
 	for i := len(more) - 2; i >= 0; i-- { // none that is not needed; without the last it does not fit
 		if spared := slices.Delete(slices.Clone(more), i, i+1); fits(spared) {
@@ -361,7 +360,7 @@ func (c *Core) adjust(r *promisedRoom) (lost []string) {
 func (c *Core) convert(r *promisedRoom) (some bool) {
 	for _, p := range slices.Clone(r.promises) {
 		full, _ := c.placed(p.kin, p.class, false)
-		if !c.cache.FitsWithout(full, r.node, []string{p.uid}, nil) {
+		if p.ruled && len(r.awaits) > 0 || !c.cache.FitsWithout(full, r.node, []string{p.uid}, nil) {
 			continue
 		}
 		c.removePromise(p)
@@ -575,7 +574,7 @@ func (c *Core) checkPromises() error {
 			}
 			for _, p := range r.promises {
 				full, _ := c.placed(p.kin, p.class, false)
-				if c.cache.FitsWithout(full, node, []string{p.uid}, nil) {
+				if !(p.ruled && len(r.awaits) > 0) && c.cache.FitsWithout(full, node, []string{p.uid}, nil) {
 					return fmt.Errorf("node %s: pod %s was promised room, and has it", node, p.uid)
 				}
 			}

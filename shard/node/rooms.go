@@ -5,6 +5,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/topology"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -12,9 +13,9 @@ import (
 // The room that a gang would have if others left. The home of a gang that has a mandate asks every node shard (RoomProbe), and plans from the
 // answers whom to evict. Nothing is held. The HoldRequest that follows decides: what it asks for may have gone by then.
 //
-// A class is named for a node where a pod of it fits once everything that the answer says leaves is gone. An answer says of host ports and of
-// terms that repel pods no more than that: if a pod that leaves has the port, a plan that leaves it there is refused, and so is one that puts
-// two pods with the same port on a node.
+// A class is named for a node where a pod of it fits once everything that the answer says leaves is gone, and for who
+// of these is in its way whatever room there is: by a host port, or a constraint about other pods. A plan that puts two
+// pods with the same port on a node is refused.
 
 const (
 	// maxRooms bounds the nodes of an answer: those with the most room.
@@ -52,17 +53,29 @@ func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
 		return
 	}
 	reply := &wire.Rooms{Serial: m.GetSerial()}
-	allow, ok := c.allowed(m.GetNamespace(), classes, true) // nobody is to be evicted in vain
+	rules, ok := rulesTogether(c, m.GetNamespace(), classes, true) // nobody is to be evicted in vain
 	if reply.Later = !ok; ok {
-		c.fillRooms(reply, m, classes, resources, allow)
+		c.fillRooms(reply, m, classes, resources, rules)
 	}
 	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Rooms{Rooms: reply}}})
 }
 
 // fillRooms answers for classes as they are counted.
-func (c *Core) fillRooms(reply *wire.Rooms, m *wire.RoomProbe, classes []*api.Class, resources []string, allow []func(int32) bool) {
+func (c *Core) fillRooms(
+	reply *wire.Rooms, m *wire.RoomProbe, classes []*api.Class, resources []string, rules []*topology.Rules,
+) {
 	whose, leavers := c.leavers(m)
-	before := c.cache.Compared()
+	before, asked := c.cache.Compared(), topology.Asked{}
+	for _, r := range rules {
+		asked.Rules(r)
+	}
+	trial, allow := c.topology.Try(asked), make([]cache.Allow, len(classes))
+	defer trial.End()
+	for i, r := range rules {
+		if r != nil {
+			allow[i] = func(number int32, gone []string) bool { return mayWithout(c, trial, r, number, gone) }
+		}
+	}
 	rooms, more := c.cache.Rooms(classes, resources, allow, whose, maxRooms)
 	c.spend(m.GetNamespace(), before)
 	reply.More = more
@@ -79,7 +92,9 @@ func (c *Core) fillRooms(reply *wire.Rooms, m *wire.RoomProbe, classes []*api.Cl
 		room := &wire.NodeRoom{Node: r.Node, Free: amounts(r.Free), Classes: r.Classes}
 		for _, l := range r.Leaves {
 			who := leavers[l.Number-1]
-			room.Leaves = append(room.Leaves, &wire.Leaves{GangUid: who.gang, Pods: l.Pods, Amounts: amounts(l.Amounts), Anyway: who.anyway})
+			of := &wire.Leaves{GangUid: who.gang, Pods: l.Pods, Amounts: amounts(l.Amounts), Bars: l.Bars}
+			of.Anyway = who.anyway
+			room.Leaves = append(room.Leaves, of)
 		}
 		if size += proto.Size(room) + 8; size > maxRoomBytes {
 			reply.More = true

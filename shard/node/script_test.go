@@ -658,6 +658,9 @@ func printMessage(e *wire.Envelope) string {
 				if l.Anyway {
 					out += " anyway"
 				}
+				if len(l.GetBars()) > 0 {
+					out += " bars"
+				}
 			}
 		}
 		if m.Later {

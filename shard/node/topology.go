@@ -131,6 +131,14 @@ func (p *planned) allow(class int) func(number int32) bool {
 	}
 }
 
+// without returns how to ask whether a class may have a pod on a node once pods there are gone.
+func (p *planned) without(class int) mayNode {
+	r := p.rules[class]
+	return func(node string, gone []string) bool {
+		return r == nil || mayWithout(p.core, p.trial, r, p.core.topology.Node(node), gone)
+	}
+}
+
 // drawn is the first order in which a pod goes to any node that takes it: where the best nodes leave no room for
 // others, these may.
 const drawn = 3

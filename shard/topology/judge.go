@@ -429,6 +429,25 @@ func (t *Trial) Without(namespace, uid string) {
 	}
 }
 
+// Leave leaves pods out for as long as a function runs.
+func (t *Trial) Leave(pods [][2]string, run func()) {
+	var gone []*pod
+	for _, of := range pods { // namespace and UID
+		if p := t.save(of[0], of[1]); p != nil && len(p.entries) > 0 {
+			gone = append(gone, p)
+		}
+	}
+	before := make([][]entry, len(gone))
+	for i, p := range gone {
+		before[i] = p.entries
+		t.view.set(p, nil)
+	}
+	run()
+	for i, p := range gone {
+		t.view.set(p, before[i])
+	}
+}
+
 // Add counts a pod as bound to a node.
 func (t *Trial) Add(namespace, uid, name string) {
 	if p := t.save(namespace, uid); p != nil {

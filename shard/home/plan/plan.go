@@ -59,7 +59,8 @@ type Node struct {
 type Leaves struct {
 	Gang    string
 	Amounts api.Resources
-	Anyway  bool // its pods are being deleted already
+	Anyway  bool     // its pods are being deleted already
+	Bars    []uint32 // classes of which no pod fits while these are there, whatever room there is
 }
 
 // Mandate says from whom may be taken, as wire.Mandate does.
@@ -137,6 +138,7 @@ func Find(classes []Class, nodes []Node, m *Mandate, budget int) (Plan, Result) 
 	if len(classes) > MaxClasses {
 		return Plan{Why: fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(classes), MaxClasses)}, None
 	}
+	classes, nodes = withBars(classes, nodes)
 	budget = cmp.Or(budget, Budget)
 	var units []Single
 	for i, c := range m.Candidates {

@@ -618,3 +618,63 @@ func BenchmarkFindHalf(b *testing.B) {
 		}
 	}
 }
+
+// Who bars a class from a node goes, whatever room there is; of several all, and nobody where it may go anyhow.
+func TestBars(t *testing.T) {
+	cpu := func(n int64) api.Resources { return api.FromMap(map[string]int64{"cpu": n}) }
+	m := &Mandate{}
+	for _, gang := range []string{"v", "w", "x"} {
+		m.Candidates = append(m.Candidates, Candidate{Gang: gang, Demand: cpu(1)})
+	}
+	barred := func(by ...string) Node {
+		n := Node{Shard: "s", Free: cpu(9), Classes: []uint32{0, 1}}
+		for _, gang := range []string{"v", "w", "x"} {
+			l := Leaves{Gang: gang, Amounts: cpu(1)}
+			if slices.Contains(by, gang) {
+				l.Bars = []uint32{0}
+			}
+			n.Leaves = append(n.Leaves, l)
+		}
+		return n
+	}
+	other := func(l Leaves) []Node {
+		return []Node{{Shard: "s", Free: cpu(9), Classes: []uint32{0}, Leaves: []Leaves{l}}}
+	}
+	const noRoom = "1 of 1 pods would have no room even without all gangs that could be evicted"
+	for name, o := range map[string]struct {
+		pods  [2]int // of a class that is barred, and of another one
+		nodes []Node
+		want  string
+	}{
+		"one":                  {[2]int{1, 0}, []Node{barred("w")}, "[1]"},
+		"one of many pods":     {[2]int{5, 1}, []Node{barred("w")}, "[1]"},
+		"two":                  {[2]int{1, 0}, []Node{barred("v", "x")}, "[0 2]"},
+		"three":                {[2]int{1, 3}, []Node{barred("v", "w", "x")}, "[0 1 2]"},
+		"the fewest":           {[2]int{1, 0}, []Node{barred("v", "x"), barred("w")}, "[1]"},
+		"nobody":               {[2]int{1, 0}, []Node{barred("v", "x"), barred()}, roomThere},
+		"another class":        {[2]int{0, 3}, []Node{barred("v", "x")}, roomThere},
+		"who is no candidate":  {[2]int{1, 0}, other(Leaves{Gang: "z", Bars: []uint32{0}}), noRoom},
+		"who leaves anyway":    {[2]int{1, 0}, other(Leaves{Gang: "z", Anyway: true, Bars: []uint32{0}}), roomThere},
+		"a class out of range": {[2]int{1, 0}, other(Leaves{Gang: "v", Bars: []uint32{7}}), roomThere},
+	} {
+		classes := []Class{{Requests: cpu(1), Pods: o.pods[0]}, {Requests: cpu(1), Pods: o.pods[1]}}
+		if o.pods[1] == 0 {
+			classes = classes[:1]
+		}
+		p, result := Find(classes, o.nodes, m, 0)
+		got := p.Why
+		if result == Found {
+			got = fmt.Sprint(p.Victims)
+		}
+		if got != o.want {
+			t.Errorf("%s: %s, want %s", name, got, o.want)
+		}
+		for i := range o.nodes {
+			o.nodes[i].Domain = "d"
+		}
+		together, _, found := FindTogether(classes, nil, o.nodes, m, 0, 0)
+		if found != result || found == Found && !slices.Equal(together.Victims, p.Victims) {
+			t.Errorf("%s, in one domain: %v %v", name, found, together)
+		}
+	}
+}

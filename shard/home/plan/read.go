@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -166,6 +167,74 @@ func newFinder(classes []Class, nodes []Node, m *Mandate, units []Single, budget
 	f.readQuota()
 	f.read += f.perNode() + len(f.leaves)*(8+f.room) + len(f.candidates)*(16+2*len(f.lacks)+2*f.quota) + len(f.sides)*(1+f.quota)
 	return f
+}
+
+// A class that somebody bars requests so much of a resource of its own.
+const (
+	passage = 1 << 16
+	passes  = passage << 20 // as good as without end
+)
+
+// withBars makes bars room that is lacking: a class that somebody bars from a node requests a resource, of which a node
+// has as much as anybody wants, or nothing until all who bar the class have left; of several, for one pod.
+func withBars(classes []Class, nodes []Node) ([]Class, []Node) {
+	barred := map[uint32]string{}
+	for i := range nodes {
+		for _, l := range nodes[i].Leaves {
+			for _, class := range l.Bars {
+				if int(class) < len(classes) {
+					barred[class] = fmt.Sprintf("passage of class %d", class)
+				}
+			}
+		}
+	}
+	if len(barred) == 0 {
+		return classes, nodes
+	}
+	classes, nodes = slices.Clone(classes), slices.Clone(nodes)
+	for _, class := range api.SortedKeys(barred) {
+		name := barred[class]
+		of := func(value int64) api.Resources { return api.FromMap(map[string]int64{name: value}) }
+		classes[class].Requests = classes[class].Requests.Add(of(passage))
+		for i := range nodes {
+			n := &nodes[i]
+			bars := func(l Leaves) bool { return slices.Contains(l.Bars, class) }
+			count := int64(0)
+			for _, l := range n.Leaves {
+				count += int64(flag(bars(l)))
+			}
+			if count == 0 {
+				n.Free = n.Free.Add(of(passes))
+				continue
+			}
+			gives := int64(passes)
+			if count > 1 {
+				gives = passage - (count-1)*(passage/count)
+			}
+			n.Leaves = slices.Clone(n.Leaves)
+			for k := range n.Leaves {
+				if l := &n.Leaves[k]; bars(*l) {
+					l.Amounts = l.Amounts.Add(of(gives))
+					gives = passage / count
+				}
+			}
+		}
+	}
+	for i := range nodes { // they are room now
+		n := &nodes[i]
+		n.Leaves = slices.Clone(n.Leaves)
+		for k := range n.Leaves {
+			n.Leaves[k].Bars = nil
+		}
+	}
+	return classes, nodes
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // requestsOf returns the resources that classes request, and what each class requests of them (class*resource).

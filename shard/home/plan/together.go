@@ -42,6 +42,7 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 	if len(list) > 0 && len(classes) > MaxSlicedClasses {
 		return Plan{Why: fmt.Sprintf("its slices are of pods of %d different kinds, the limit is %d", len(classes), MaxSlicedClasses)}, Together{}, None
 	}
+	classes, nodes = withBars(classes, nodes)
 	domains, work := domainsOf(classes, nodes)
 	if len(domains) == 0 {
 		return Plan{Why: noDomain, Work: work}, Together{}, None
