@@ -3,6 +3,8 @@ package api
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +26,123 @@ var foreignGroups = []foreignGroup{
 	{where{"pod-group.scheduling.sigs.k8s.io/name", false}, "PodGroup of the coscheduling plugin"},
 	{where{"gang.scheduling.koordinator.sh/name", true}, "Koordinator gang"},
 	{where{"yunikorn.apache.org/task-group-name", true}, "YuniKorn task group"},
+	{where{"pod-group-name", true}, "KAI PodGroup"},
+	{where{"godel.bytedance.com/pod-group-name", true}, "Gödel PodGroup"},
+}
+
+// foreignQueue is a label or annotation by which a pod names a queue of another system. Basalt does not read it: if
+// nothing else says who pays for the pod, it is not placed, for it would be charged to a queue that nobody chose.
+type foreignQueue struct {
+	where
+	system string
+}
+
+var foreignQueues = []foreignQueue{
+	{where{"kueue.x-k8s.io/queue-name", false}, kueue},
+	{where{"kueue.x-k8s.io/queue-name", true}, kueue},
+	{where{"yunikorn.apache.org/queue", false}, "YuniKorn"},
+	{where{"yunikorn.apache.org/queue", true}, "YuniKorn"},
+	{where{volcanoQueueOfAPod, true}, "Volcano"},
+	{where{volcanoQueueOfAPod, false}, "Volcano"},
+	{where{"volcano.sh/queue-name", true}, "Volcano"},
+	{where{"volcano.sh/queue-name", false}, "Volcano"},
+	{where{"kai.scheduler/queue", false}, "KAI"},
+	{where{"runai/queue", false}, "KAI"},
+	{where{"quota.scheduling.koordinator.sh/name", false}, "Koordinator"},
+}
+
+// admittedByKueue reports whether a pod has a label that Kueue's controllers write on what they admit. Kueue decides
+// what
+// starts, and Basalt where: the queue that such a pod names has been charged.
+func admittedByKueue(p *v1.Pod) bool {
+	return p.Labels["kueue.x-k8s.io/managed"] != "" || p.Labels["kueue.x-k8s.io/podset"] != ""
+}
+
+const kueue = "Kueue"
+
+// queueElsewhere says in which words of another system a pod names its queue, if it does so in no other; else "".
+func queueElsewhere(p *v1.Pod) string {
+	for i := range foreignQueues {
+		f := &foreignQueues[i]
+		name := f.of(p)
+		if name == "" || f.system == kueue && admittedByKueue(p) {
+			continue
+		}
+		return fmt.Sprintf(
+			"%s names the queue %q of %s, which Basalt does not read: name a Queue of Basalt's in the label %s",
+			f.field(), Shorten(name, maxGroupName), f.system, LabelQueue)
+	}
+	return ""
+}
+
+// podWords are all labels and annotations of pods that mean something to Basalt. Others that begin like them are slips,
+// or words of a later version: the pod is placed without regard to them, and is told so.
+var podWords = []where{
+	{LabelPodGroup, false}, {LabelQueue, false}, {LabelPreemptible, false}, {LabelGang, false},
+	{AnnotationGangMin, true}, {AnnotationGangName, true}, {AnnotationGangLabels, true},
+}
+
+const (
+	prefixWords = "scheduling.basalt.dev/"
+	maxSlip     = 3 // letters in which a slip differs from the word that was meant
+)
+
+// slipOf returns the first label or annotation of a pod that begins like those of Basalt and is none, nil if there is
+// none. Those that StripPod writes itself are not looked at.
+func slipOf(p *v1.Pod) (found *where) {
+	for _, annotation := range []bool{false, true} {
+		words := p.Labels
+		if annotation {
+			words = p.Annotations
+		}
+		for key := range words {
+			w := where{key, annotation}
+			if strings.HasPrefix(key, prefixWords) && len(key) <= maxGroupName && !slices.Contains(podWords, w) &&
+				!slices.Contains(stripWords, key) && (found == nil || w.field() < found.field()) {
+				found = &w
+			}
+		}
+	}
+	return found
+}
+
+// slipWords says what is wrong with a pod's slip, and what may have been meant; "" if it has none.
+func slipWords(p *v1.Pod) string {
+	slip := slipOf(p)
+	if slip == nil {
+		return ""
+	}
+	meant, best := "", maxSlip+1
+	for _, word := range podWords {
+		if d := differ(word.key, slip.key); d < best {
+			best, meant = d, ", but "+word.field()+" is"
+		}
+	}
+	return slip.field() + " is no word of Basalt's" + meant
+}
+
+// differ counts the letters that have to be changed, added or left out to make one word of another (Levenshtein). It
+// counts no further than maxSlip if the lengths alone differ by more.
+func differ(a, b string) int {
+	if len(a)-len(b) > maxSlip || len(b)-len(a) > maxSlip {
+		return maxSlip + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // maxGroupName is how much of a group's name is repeated to a user: an annotation may have 256 KiB.
@@ -127,6 +246,9 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	if p.Queue == "" && (p.Group == "" || p.PerController) && rules.Volcano {
 		p.VolcanoQueue = Shorten(from.Annotations[volcanoQueueOfAPod], maxGroupName)
 	}
+	if p.Queue == "" && p.VolcanoQueue == "" && p.Node == "" {
+		p.QueueElsewhere = queueElsewhere(from)
+	}
 }
 
 // volcanoGroup returns the Volcano PodGroup that a pod names, "" for none.
@@ -222,6 +344,14 @@ func stripGroups(to, p *v1.Pod) {
 		}
 		f.put(to, Shorten(f.of(p), maxGroupName))
 	}
+	if p.Spec.NodeName == "" {
+		for i := range foreignQueues {
+			foreignQueues[i].put(to, Shorten(foreignQueues[i].of(p), maxGroupName))
+		}
+		if slip := slipOf(p); slip != nil {
+			slip.put(to, "true")
+		}
+	}
 	for i := range groupRules {
 		groupRules[i].keep(to, p)
 	}
@@ -277,4 +407,57 @@ type Verdict struct {
 type Role struct {
 	Name string
 	Min  int
+}
+
+// Rules are what the configuration says about reading pods. The zero value has the defaults.
+type Rules struct {
+	Schedulers []string        // the names in spec.schedulerName whose pods are Basalt's; empty for SchedulerName alone
+	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
+	Leased     bool            // names other than SchedulerName are Basalt's while it holds Volcano's Lease, and only then
+	Ignored    map[string]bool // resources that neither placement nor quota counts
+	Images     bool            // pods prefer nodes that have their images
+	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
+	EmptyAll   bool            // a spread with an empty selector counts all pods of its namespace (FromEmpty)
+}
+
+// Ours reports whether pods with this spec.schedulerName are placed by Basalt.
+func (r *Rules) Ours(scheduler string) bool {
+	if len(r.Schedulers) == 0 {
+		return scheduler == SchedulerName
+	}
+	return slices.Contains(r.Schedulers, scheduler)
+}
+
+// meant returns the name of Basalt's that a scheduler's name differs from in nothing but the case of its letters, ""
+// for
+// none. Nobody serves the other one, so its pod would wait for ever without a word.
+func (r *Rules) meant(scheduler string) string {
+	for _, name := range r.Schedulers {
+		if strings.EqualFold(name, scheduler) {
+			return name
+		}
+	}
+	if len(r.Schedulers) == 0 && strings.EqualFold(SchedulerName, scheduler) {
+		return SchedulerName
+	}
+	return ""
+}
+
+// readScheduler reads whose pod it is. One that names a scheduler whom nobody serves is refused as Basalt's if nothing
+// but
+// the case of letters is wrong.
+func (p *Pod) readScheduler(from *v1.Pod, rules *Rules) {
+	name := from.Spec.SchedulerName
+	p.Ours = rules.Ours(name)
+	if meant := rules.meant(name); !p.Ours && p.Node == "" && meant != "" {
+		p.Ours = true
+		p.Refused = &Refusal{"UnsupportedConstraint",
+			fmt.Sprintf("spec.schedulerName is %q, and no scheduler has that name: write %q", name, meant)}
+	}
+	p.Lent = rules.Leased && p.Ours && name != SchedulerName
+}
+
+// allOf joins what there is to say of several things.
+func allOf(words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "; ")
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -29,6 +30,10 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		{"coscheduling", map[string]string{"scheduling.x-k8s.io/pod-group": "train"}, nil, "", []string{"metadata.labels[scheduling.x-k8s.io/pod-group]", `"train"`}},
 		{"Koordinator", nil, map[string]string{"gang.scheduling.koordinator.sh/name": "g"}, "", []string{"metadata.annotations[gang.scheduling.koordinator.sh/name]", `Koordinator gang "g"`}},
 		{"YuniKorn", nil, map[string]string{"yunikorn.apache.org/task-group-name": "g"}, "", []string{"metadata.annotations[yunikorn.apache.org/task-group-name]", `YuniKorn task group "g"`}},
+		{"KAI", nil, map[string]string{"pod-group-name": "g"}, "", []string{"metadata.annotations[pod-group-name]",
+			`KAI PodGroup "g"`, LabelPodGroup}},
+		{"Gödel", nil, map[string]string{"godel.bytedance.com/pod-group-name": "g"}, "",
+			[]string{"metadata.annotations[godel.bytedance.com/pod-group-name]", `Gödel PodGroup "g"`}},
 		{"Kubernetes", nil, nil, "workers", nil},
 		{"ours and Volcano's", map[string]string{LabelPodGroup: "a"}, map[string]string{"scheduling.k8s.io/group-name": "b"}, "",
 			[]string{"metadata.annotations[scheduling.k8s.io/group-name]", `Volcano PodGroup "b"`, LabelPodGroup, `the PodGroup "a"`}},
@@ -69,6 +74,144 @@ func TestGroupsOfOtherSystems(t *testing.T) {
 		if p := FromPod(pod, nil, Rules{}); p.Refused != nil {
 			t.Errorf("%s: a pod of another scheduler is refused: %s", c.what, p.Refused.Message)
 		}
+	}
+}
+
+// A pod that names its queue in another system's words says which they are, and what to write; one that names it in
+// Basalt's, or that the other system has admitted, or that another scheduler places, says nothing.
+func TestQueuesOfOtherSystems(t *testing.T) {
+	type m = map[string]string
+	for _, c := range []struct {
+		what                string
+		labels, annotations m
+		says                string
+	}{
+		{"none", m{"queue": "q", "app": "a"}, nil, ""},
+		{"empty", m{"kueue.x-k8s.io/queue-name": ""}, nil, ""},
+		{"Kueue", m{"kueue.x-k8s.io/queue-name": "gold"}, nil,
+			`metadata.labels[kueue.x-k8s.io/queue-name] names the queue "gold" of Kueue`},
+		{"Kueue's old annotation", nil, m{"kueue.x-k8s.io/queue-name": "gold"},
+			`metadata.annotations[kueue.x-k8s.io/queue-name] names the queue "gold" of Kueue`},
+		{"Kueue has admitted it", m{"kueue.x-k8s.io/queue-name": "gold", "kueue.x-k8s.io/managed": "true"}, nil, ""},
+		{"Kueue has admitted its Job", m{"kueue.x-k8s.io/queue-name": "gold", "kueue.x-k8s.io/podset": "main"}, nil,
+			""},
+		{"Kueue has, and YuniKorn's", m{"kueue.x-k8s.io/managed": "true", "yunikorn.apache.org/queue": "root.a"}, nil,
+			`"root.a" of YuniKorn`},
+		{"Kueue's group", m{"kueue.x-k8s.io/queue-name": "gold", "kueue.x-k8s.io/pod-group-name": "g"},
+			m{"kueue.x-k8s.io/pod-group-total-count": "2"}, `"gold" of Kueue`},
+		{"YuniKorn", m{"yunikorn.apache.org/queue": "root.a"}, nil, "metadata.labels[yunikorn.apache.org/queue]"},
+		{"YuniKorn's annotation", nil, m{"yunikorn.apache.org/queue": "root.a"},
+			"metadata.annotations[yunikorn.apache.org/queue]"},
+		{"Volcano", nil, m{"scheduling.volcano.sh/queue-name": "v"},
+			"metadata.annotations[scheduling.volcano.sh/queue-name]"},
+		{"Volcano's label", m{"volcano.sh/queue-name": "v"}, nil, "metadata.labels[volcano.sh/queue-name]"},
+		{"KAI", m{"kai.scheduler/queue": "k"}, nil, `"k" of KAI`},
+		{"Koordinator", m{"quota.scheduling.koordinator.sh/name": "k"}, nil, `"k" of Koordinator`},
+		{"and ours", m{"kueue.x-k8s.io/queue-name": "gold", LabelQueue: "q"}, nil, ""},
+		{"long", m{"kueue.x-k8s.io/queue-name": strings.Repeat("x", 5000)}, nil, "..."},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations},
+			Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+		for how, p := range map[string]*Pod{"": FromPod(pod, nil, Rules{}), ", stripped": FromPod(StripPod(pod), nil,
+			Rules{})} {
+			if c.what == "long" && how != "" {
+				continue // its labels are more than are kept
+			}
+			if p.QueueElsewhere == "" != (c.says == "") || !strings.Contains(p.QueueElsewhere, c.says) ||
+				len(p.QueueElsewhere) > 600 ||
+				c.says != "" && !strings.HasSuffix(p.QueueElsewhere,
+					"name a Queue of Basalt's in the label "+LabelQueue) {
+				t.Errorf("%s%s: %q, want %q", c.what, how, p.QueueElsewhere, c.says)
+			}
+		}
+		for how, edit := range map[string]func(*v1.Pod){
+			"bound":                  func(p *v1.Pod) { p.Spec.NodeName = "n" },
+			"of another scheduler":   func(p *v1.Pod) { p.Spec.SchedulerName = "other" },
+			"with a queue of Basalt": func(p *v1.Pod) { p.Labels = map[string]string{LabelQueue: "q"} },
+		} {
+			edited := pod.DeepCopy()
+			edit(edited)
+			if p := FromPod(edited, nil, Rules{}); p.QueueElsewhere != "" {
+				t.Errorf("%s, %s: %q", c.what, how, p.QueueElsewhere)
+			}
+		}
+	}
+	volcano := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: m{"scheduling.volcano.sh/queue-name": "v"}},
+		Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+	if p := FromPod(volcano, nil, Rules{Volcano: true}); p.QueueElsewhere != "" || p.VolcanoQueue != "v" {
+		t.Errorf("with --volcano it is read as %+v", p)
+	}
+}
+
+// A label or annotation that only looks like Basalt's is named, with what may have been meant. Nothing is refused for
+// it.
+func TestSlips(t *testing.T) {
+	type m = map[string]string
+	for _, c := range []struct {
+		what                string
+		labels, annotations m
+		says                string
+	}{
+		{"all that there are", m{LabelPodGroup: "g", LabelQueue: "q", LabelPreemptible: "true"}, nil, ""},
+		{"of a gang", m{"app": "a"}, m{AnnotationGangMin: "1", AnnotationGangName: "g"}, ""},
+		{"of others", m{"scheduling.k8s.io/queues": "q"}, m{"basalt.dev/pool": "p"}, ""},
+		{"one letter more", m{"scheduling.basalt.dev/queues": "q"}, nil,
+			"metadata.labels[scheduling.basalt.dev/queues] is no word of Basalt's, but " +
+				"metadata.labels[scheduling.basalt.dev/queue] is"},
+		{"two letters changed places", m{"scheduling.basalt.dev/queeu": "q"}, nil,
+			"metadata.labels[scheduling.basalt.dev/queue] is"},
+		{"another case", m{"scheduling.basalt.dev/Queue": "q"}, nil, "metadata.labels[scheduling.basalt.dev/queue] is"},
+		{"a dash less", m{"scheduling.basalt.dev/podgroup": "q"}, nil,
+			"metadata.labels[scheduling.basalt.dev/pod-group] is"},
+		{"an annotation as a label", m{AnnotationGangMin: "2"}, nil,
+			"metadata.labels[scheduling.basalt.dev/gang-min] is no word of Basalt's, but " +
+				"metadata.annotations[scheduling.basalt.dev/gang-min] is"},
+		{"a label as an annotation", nil, m{LabelQueue: "q"},
+			"metadata.annotations[scheduling.basalt.dev/queue] is no word of Basalt's, but " +
+				"metadata.labels[scheduling.basalt.dev/queue] is"},
+		{"a mistyped annotation", nil, m{"scheduling.basalt.dev/gang-mim": "2"},
+			"metadata.annotations[scheduling.basalt.dev/gang-min] is"},
+		{"of a later version", m{"scheduling.basalt.dev/wondrous": "q"}, nil,
+			"metadata.labels[scheduling.basalt.dev/wondrous] is no word of Basalt's"},
+		{"two", m{"scheduling.basalt.dev/b": "q", "scheduling.basalt.dev/a": "q"}, nil,
+			"metadata.labels[scheduling.basalt.dev/a] is"},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations},
+			Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+		for how, p := range map[string]*Pod{"": FromPod(pod, nil, Rules{}), ", stripped": FromPod(StripPod(pod), nil,
+			Rules{})} {
+			if p.Unheeded == "" != (c.says == "") || !strings.Contains(p.Unheeded, c.says) || p.Refused != nil {
+				t.Errorf("%s%s: %q, want %q, and refused %v", c.what, how, p.Unheeded, c.says, p.Refused)
+			}
+		}
+		pod.Spec.SchedulerName = "other"
+		if p := FromPod(pod, nil, Rules{}); p.Unheeded != "" {
+			t.Errorf("%s: a pod of another scheduler is told %q", c.what, p.Unheeded)
+		}
+	}
+}
+
+// A scheduler's name that differs from Basalt's by nothing but the case of letters is nobody's: its pod is told so.
+func TestSchedulerNamesInAnotherCase(t *testing.T) {
+	for name, says := range map[string]string{"Basalt": "basalt", "BASALT": "basalt", "basalt": "", "other": "",
+		"basalt2": "", "Volcano": "volcano", "": ""} {
+		pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: name}}
+		p := FromPod(pod, nil, Rules{Schedulers: []string{"basalt", "volcano"}})
+		if says == "" && p.Refused != nil || says != "" && (!p.Ours || p.Refused == nil ||
+			!strings.Contains(p.Refused.Message, fmt.Sprintf("write %q", says))) {
+			t.Errorf("%s: refused %+v, want %q", name, p.Refused, says)
+		}
+		pod.Spec.NodeName = "n"
+		if p := FromPod(pod, nil, Rules{}); p.Refused != nil || p.Ours != (name == "basalt") {
+			t.Errorf("%s, bound: %+v", name, p)
+		}
+	}
+	if p := FromPod(&v1.Pod{Spec: v1.PodSpec{SchedulerName: "Basalt"}}, nil, Rules{}); p.Refused == nil {
+		t.Error("by default, Basalt is nobody's name, and the pod is not told")
+	}
+	if p := FromPod(&v1.Pod{Spec: v1.PodSpec{SchedulerName: "Basalt"}}, nil, Rules{Schedulers: []string{"basalt",
+		"Basalt"}}); p.Refused != nil || !p.Ours {
+		t.Errorf("a name that Basalt serves: %+v", p)
 	}
 }
 

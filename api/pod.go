@@ -61,6 +61,8 @@ type Pod struct {
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
 
+	QueueElsewhere string // of a pod without a node that names its queue in another system's words alone: which those are
+
 	VolcanoQueue string // of a pod with neither label nor group, or PerController: the queue of Volcano's that its annotation names
 
 	Claims []string      // that it names, each once; not to be changed
@@ -75,8 +77,7 @@ type Pod struct {
 	// Unheeded says why the pod is placed without its wishes or leanings, "" when they are heeded or it has none.
 	Unheeded string
 
-	// Scheduled is the PodScheduled=False condition that the pod shows now, "" when none: reason and message.
-	ConditionReason, ConditionMessage string
+	Condition Refusal // PodScheduled=False, as the pod shows it now; zero for none
 }
 
 // maxCost is what an int32 has room in.
@@ -231,27 +232,8 @@ type Cluster interface {
 	DeviceClass(resource string) string
 }
 
-// Rules are what the configuration says about reading pods. The zero value has the defaults.
-type Rules struct {
-	Schedulers []string        // the names in spec.schedulerName whose pods are Basalt's; empty for SchedulerName alone
-	Volcano    bool            // pods may belong to PodGroups of scheduling.volcano.sh
-	Leased     bool            // names other than SchedulerName are Basalt's only while it holds the Lease of Volcano's scheduler
-	Ignored    map[string]bool // resources that neither placement nor quota counts
-	Images     bool            // pods prefer nodes that have their images
-	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
-	EmptyAll   bool            // a spread with an empty selector counts all pods of its namespace (FromEmpty)
-}
-
 // maxGrace bounds GraceSeconds: a day.
 const maxGrace = 24 * 60 * 60
-
-// Ours reports whether pods with this spec.schedulerName are placed by Basalt.
-func (r *Rules) Ours(scheduler string) bool {
-	if len(r.Schedulers) == 0 {
-		return scheduler == SchedulerName
-	}
-	return slices.Contains(r.Schedulers, scheduler)
-}
 
 // FromPod reduces a pod by the rules. It never fails: what cannot be read or is not supported is said in Refused.
 func FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
@@ -266,7 +248,6 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	out := &Pod{
 		UID: string(p.UID), ResourceVersion: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name,
 		Created:  p.CreationTimestamp.Time,
-		Ours:     rules.Ours(p.Spec.SchedulerName),
 		Node:     p.Spec.NodeName,
 		Finished: p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed,
 		Started:  p.Status.Phase == v1.PodRunning || p.Status.StartTime != nil,
@@ -275,7 +256,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 		Queue:    p.Labels[LabelQueue],
 		Priority: int64(schedulinghelper.PodPriority(p)),
 	}
-	out.Lent = rules.Leased && out.Ours && p.Spec.SchedulerName != SchedulerName
+	out.readScheduler(p, &rules)
 	out.readGroup(p, &rules)
 	out.Preemptible = YesOrNo(p.Labels[LabelPreemptible])
 	if out.Node != "" {
@@ -291,7 +272,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
-			out.ConditionReason, out.ConditionMessage = c.Reason, c.Message
+			out.Condition.Reason, out.Condition.Message = c.Reason, c.Message
 		}
 	}
 	var room [8]Amount
@@ -362,17 +343,14 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	}
 	var wishes, leanings []byte
 	if out.Ours && out.Node == "" && out.Refused == nil {
-		var terms []v1.PreferredSchedulingTerm
-		terms, out.Unheeded = prefers(p)
+		terms, unheeded := prefers(p)
 		var images []string
 		if rules.Images {
 			images = imagesOf(p)
 		}
 		wishes = encodeWishes(terms, images)
-		var unleaned string
-		if leanings, unleaned = encodeLeanings(p); unleaned != "" {
-			out.Unheeded = strings.TrimPrefix(out.Unheeded+"; "+unleaned, "; ")
-		}
+		spec, unleaned := encodeLeanings(p)
+		leanings, out.Unheeded = spec, allOf(slipWords(p), unheeded, unleaned)
 	}
 	out.Class = c.of(requests, reach.Attach, constraints, repelled, joined, wishes, leanings)
 	return out

@@ -34,7 +34,7 @@ func TestFromPod(t *testing.T) {
 		{"the labels of group and queue", func(p *v1.Pod) { p.Labels = map[string]string{LabelPodGroup: "g", LabelQueue: "q"} }, func(p *Pod) bool { return p.Group == "g" && p.Queue == "q" }},
 		{"pending", func(*v1.Pod) {}, func(p *Pod) bool {
 			return p.Ours && !p.Finished && !p.Started && !p.Deleting && !p.Gated &&
-				!p.Owned() && p.Priority == 0 && p.ConditionReason == ""
+				!p.Owned() && p.Priority == 0 && p.Condition.Reason == ""
 		}},
 		{"of another scheduler", func(p *v1.Pod) { p.Spec.SchedulerName = "default-scheduler" }, func(p *Pod) bool { return !p.Ours }},
 		{"running", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }, func(p *Pod) bool { return p.Started && !p.Finished }},
@@ -51,10 +51,10 @@ func TestFromPod(t *testing.T) {
 		}, func(p *Pod) bool { return !p.Owned() }},
 		{"told why it waits", func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: "r", Message: "m"}, {Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "x"}}
-		}, func(p *Pod) bool { return p.ConditionReason == "r" && p.ConditionMessage == "m" }},
+		}, func(p *Pod) bool { return p.Condition.Reason == "r" && p.Condition.Message == "m" }},
 		{"scheduled", func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, Reason: "r"}}
-		}, func(p *Pod) bool { return p.ConditionReason == "" }},
+		}, func(p *Pod) bool { return p.Condition.Reason == "" }},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName}}
 		c.change(pod)

@@ -108,6 +108,9 @@ const (
 	excessConstraints = "scheduling.basalt.dev/constraints"
 )
 
+// stripWords are the annotations that only StripPod writes.
+var stripWords = []string{annotationUnheeded, annotationUnleaned, annotationWide, annotationSize}
+
 // stripExcess replaces what exceeds a bound by words. The host ports and disks that a node counts stay, and so do the requests of a pod
 // that has a node.
 func stripExcess(p *v1.Pod) {

@@ -69,6 +69,10 @@ const ReasonUnheeded = "PreferencesIgnored"
 // namespaces, whose own may not repel them.
 const ReasonAntiAffinityIgnored = "AntiAffinityIgnored"
 
+// ReasonUnknownKey is the reason of the event on a pod with a label or annotation that begins like those of Basalt and
+// is none.
+const ReasonUnknownKey = "UnknownKey"
+
 // Reasons of a PodGroup's QuotaReserved condition.
 const (
 	ReasonReserved               = "Reserved"               // True

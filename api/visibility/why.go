@@ -26,6 +26,7 @@ type Why struct {
 	Reason  string `json:"reason,omitempty"`  // as in the conditions; empty for a gang that waits for nothing
 	Message string `json:"message,omitempty"` // likewise
 	Next    string `json:"next,omitempty"`    // what happens next
+	Note    string `json:"note,omitempty"`    // what its first pod says that nobody heeds
 
 	Created  time.Time  `json:"created"`
 	Complete *time.Time `json:"complete,omitempty"` // when its minimum of pods could be scheduled
@@ -76,7 +77,7 @@ func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 	w := &Why{
 		Namespace: namespace, Name: name,
 		Gang: r.GetTitle(), Queue: r.GetQueue(), State: r.GetState(), Started: r.GetStarted(), Evicted: r.GetEvicted(),
-		Reason: r.GetReason(), Message: r.GetMessage(), Next: r.GetNext(),
+		Reason: r.GetReason(), Message: r.GetMessage(), Next: r.GetNext(), Note: r.GetNote(),
 		Created: time.UnixMilli(r.GetCreatedUnixMs()).UTC(),
 		Pods:    int(r.GetPods()), Bound: int(r.GetBound()), MinCount: int(r.GetMinCount()),
 		Position: int(r.GetPosition()), Waiting: int(r.GetWaiting()),
@@ -198,6 +199,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	}
 	if words := w.evictions(now); words != "" {
 		row("claims", "%s", words)
+	}
+	if w.Note != "" {
+		row("note", "%s", w.Note)
 	}
 	if w.Next != "" {
 		row("next", "%s", w.Next)

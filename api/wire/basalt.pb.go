@@ -7582,6 +7582,7 @@ type WhyReply struct {
 	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"`      // of the PodGroup: see api.GroupKind
 	Evicted       string        `protobuf:"bytes,25,opt,name=evicted,proto3" json:"evicted,omitempty"` // why it was evicted for another gang, until it starts again
 	GangUid       string        `protobuf:"bytes,26,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
+	Note          string        `protobuf:"bytes,27,opt,name=note,proto3" json:"note,omitempty"` // what the first pod says that nobody heeds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7794,6 +7795,13 @@ func (x *WhyReply) GetEvicted() string {
 func (x *WhyReply) GetGangUid() string {
 	if x != nil {
 		return x.GangUid
+	}
+	return ""
+}
+
+func (x *WhyReply) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -9462,7 +9470,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xe5\x05\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xf9\x05\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -9491,7 +9499,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\fnode_reasons\x18\x17 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\vnodeReasons\x12\x12\n" +
 	"\x04kind\x18\x18 \x01(\rR\x04kind\x12\x18\n" +
 	"\aevicted\x18\x19 \x01(\tR\aevicted\x12\x19\n" +
-	"\bgang_uid\x18\x1a \x01(\tR\agangUid\"B\n" +
+	"\bgang_uid\x18\x1a \x01(\tR\agangUid\x12\x12\n" +
+	"\x04note\x18\x1b \x01(\tR\x04note\"B\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\bgang_uid\x18\x02 \x01(\tR\agangUid\"\xb6\x03\n" +

@@ -20,15 +20,29 @@ import (
 // closedToPods returns why no further pod of a PodGroup is placed, whatever capacity and quota there are.
 func (c *Core) closedToPods(g *gang) report.Reason {
 	switch {
-	case g.group == nil:
+	case g.group == nil && !g.mismatch:
 	case g.mismatch:
-		return report.QueueMismatch(c.objects.Mismatch(g.group))
+		return mismatchWords(c.objects, g)
 	case g.group.Deleting:
 		return report.Deleted()
 	case g.group.Refused != nil:
 		return report.GroupRefused(g.group.Refused)
 	}
 	return report.Reason{}
+}
+
+// mismatchWords says why it is not known which queue a gang is for.
+func mismatchWords(objects *intake.Objects, g *gang) report.Reason {
+	if g.group == nil {
+		for _, p := range g.members {
+			return report.QueueElsewhere(p.QueueElsewhere)
+		}
+		return report.Reason{}
+	}
+	if words := objects.GroupElsewhere(g.group); words != "" {
+		return report.QueueElsewhere(words)
+	}
+	return report.QueueMismatch(objects.Mismatch(g.group))
 }
 
 // obstacle returns why a gang cannot request its reservation, nothing if it can.

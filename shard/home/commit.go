@@ -56,7 +56,6 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	for _, p := range pods {
 		p.stage, p.commit, p.doubt = committed, cm, time.Time{}
 		p.pinned, p.sure, p.ours = g.id, true, true
-		c.tellUnheeded(p)
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.asked), Unbound: p.Unbound})
 	}

@@ -2,6 +2,7 @@ package home
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -32,6 +33,27 @@ func (c *Core) tell(about event.PodGroupEvent) {
 func (c *Core) tellPod(p *pod, message string) {
 	c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
 		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(message)})
+}
+
+// tellUnheeded says at a pod that it is placed without what nobody can heed: its wishes, words that only look like
+// Basalt's, or a part of its terms. It says so when the pod comes, for it may wait for long in a queue that its user
+// did not mean.
+func (c *Core) tellUnheeded(p *pod) {
+	if p.Node != "" {
+		return
+	}
+	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true}
+	if p.Unheeded != "" {
+		said.Reason, said.Message = v1alpha1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
+		if strings.HasPrefix(p.Unheeded, "metadata.") {
+			said.Reason = v1alpha1.ReasonUnknownKey
+		}
+		c.tell(said)
+	}
+	if words := c.repellers.ignored(p.Pod); words != "" {
+		said.Reason, said.Message = v1alpha1.ReasonAntiAffinityIgnored, words
+		c.tell(said)
+	}
 }
 
 // tellWaiting says at a PodGroup why its gang waits, when it has waited for as long as its pods do before they are told.

@@ -149,11 +149,11 @@ func (c *Core) resolveMembership(p *pod) {
 		if !known {
 			g.wantQueue = g.queue
 		}
-		g.orphan, g.ownerless = orphan, time.Time{}
+		g.orphan, g.ownerless, g.mismatch = orphan, time.Time{}, c.objects.PodElsewhere(p.Entry) != ""
 		c.join(p, g)
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue)
-		g.single, g.orphan, g.first = true, orphan, c.now
+		g.single, g.orphan, g.first, g.mismatch = true, orphan, c.now, c.objects.PodElsewhere(p.Entry) != ""
 		g.name = intake.Name{Namespace: p.Namespace, Name: p.Name}
 		c.join(p, g)
 	default:
@@ -212,6 +212,7 @@ func (c *Core) join(p *pod, g *gang) {
 		p.gang = g
 		g.members[p.UID], g.order = p, nil
 		g.edited() // it may fit now
+		c.tellUnheeded(p)
 		if p.Node != "" {
 			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)

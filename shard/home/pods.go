@@ -135,7 +135,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		seen = &bare
 	}
 	if p == nil {
-		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now, version: seen.ResourceVersion, told: seen.ConditionReason, words: seen.ConditionMessage, gist: gistOf(seen.ConditionMessage)}
+		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now,
+			version: seen.ResourceVersion, told: seen.Condition.Reason, words: seen.Condition.Message,
+			gist: gistOf(seen.Condition.Message)}
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		changed := c.objects.Add(p.Entry)
@@ -158,11 +160,14 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if changing && !p.changing() && p.gang != nil {
 		c.touch(p.gang)
 	}
-	if !p.writing && seen.ConditionReason != before.ConditionReason {
-		p.told = seen.ConditionReason
+	if !p.writing && seen.Condition.Reason != before.Condition.Reason {
+		p.told = seen.Condition.Reason
 	}
 	if r := seen.Refused; r != nil && before.Refused != nil && r.Message != before.Refused.Message && p.gang != nil {
 		c.touch(p.gang) // it may be told so
+	}
+	if before.Unheeded != seen.Unheeded && p.gang != nil {
+		c.tellUnheeded(p)
 	}
 	if p.gang != nil && !slices.Equal(before.Scarce, seen.Scarce) {
 		p.gang.edited()
@@ -180,7 +185,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	defer c.implied(changed)
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
-		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue && before.VolcanoQueue == seen.VolcanoQueue && before.PerController == seen.PerController && before.Priority == seen.Priority &&
+		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue &&
+		before.VolcanoQueue == seen.VolcanoQueue && before.QueueElsewhere == seen.QueueElsewhere &&
+		before.PerController == seen.PerController && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {
 		return
 	}

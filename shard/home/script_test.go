@@ -268,13 +268,15 @@ func (s *script) run(line string) []string {
 		return s.step(ev)
 
 	case "pod", "listed": // NAME [finished deleting gated lent owned foreign started nonode volcano percontroller unbound tied] note= least=MIN, of an implied group, role= volcanoqueue= uid= cpu= group= queue= gang= node= refused= priority= version= devices=FROM-TO wishes= leanings= spread=KEY:APP with a maxSkew of 1 unheeded= cost= age=SECONDS app= claims=NAME,... scarce=CLAIM:CLASS:ASKS:FREE,...; listed: only in the next list
+		// elsewhere=WORDS of another system in which alone it names its queue
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Deleting: w.has("deleting"), Gated: w.has("gated"),
 			Finished: w.has("finished") || w.has("failed"), End: api.End{Succeeded: w.has("finished")},
 			PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"),
 			Owner: max(uint64(flag01(w.has("owned"))), uint64(w.num("owner"))),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
-			ConditionReason: w.value["shows"], Gang: w.value["gang"], Unbound: w.has("unbound"), Note: strings.ReplaceAll(w.value["note"], "_", " ")}
+			Condition: api.Refusal{Reason: w.value["shows"]}, Gang: w.value["gang"], Unbound: w.has("unbound"),
+			Note: strings.ReplaceAll(w.value["note"], "_", " ")}
 		p.DeletionCost = int32(w.num("cost"))
 		if names := w.value["claims"]; names != "" {
 			p.Claims = strings.Split(names, ",")
@@ -305,7 +307,7 @@ func (s *script) run(line string) []string {
 		if leanings := w.value["leanings"]; leanings != "" {
 			p.Class = p.Class.Leaning([]byte(leanings))
 		}
-		p.Unheeded = w.value["unheeded"]
+		p.Unheeded, p.QueueElsewhere = w.value["unheeded"], w.value["elsewhere"]
 		if key := w.value["repels"]; key != "" { // everybody, by a label of nodes
 			term := v1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{}}
 			term.NamespaceSelector = &metav1.LabelSelector{}
@@ -764,8 +766,10 @@ func (s *script) run(line string) []string {
 			}
 			out = append(out, fmt.Sprintf("  pods=%d bound=%d min=%d position %d of %d, short %s %s %d, %d of %d nodes%s, next: %s",
 				r.Pods, r.Bound, r.MinCount, r.Position, r.Waiting, r.ShortQueue, r.ShortResource, r.Short, r.Fit, r.Nodes, nodes, r.Next))
-			if r.Evicted != "" {
-				out = append(out, "  "+r.Evicted)
+			for _, words := range []string{r.Evicted, r.Note} {
+				if words != "" {
+					out = append(out, "  "+words)
+				}
 			}
 		}
 		return out

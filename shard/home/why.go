@@ -34,6 +34,9 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
 	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message+c.repellers.ignoredOf(g)), next
 	out.Evicted = cmp.Or(g.yielded, g.shrunk)
+	if pods := g.inOrder(); len(pods) > 0 {
+		out.Note = pods[0].Unheeded // what a template says, all pods of it say
+	}
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {
 		out.CompleteUnixMs = g.since.UnixMilli()

@@ -2,9 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/shard/event"
 )
 
 // Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard chooses well among its own nodes. But the shard that is asked first may
@@ -146,17 +144,4 @@ func (r *round) began(o option) {
 		r.graded = map[gradeKey]int{}
 	}
 	r.graded[gradeKey{o.shard, o.of}]++
-}
-
-// tellUnheeded says at a pod that it is placed without its wishes, or a part of its terms.
-func (c *Core) tellUnheeded(p *pod) {
-	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true}
-	if p.Unheeded != "" {
-		said.Reason, said.Message = v1alpha1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
-		c.tell(said)
-	}
-	if words := c.repellers.ignored(p.Pod); words != "" {
-		said.Reason, said.Message = v1alpha1.ReasonAntiAffinityIgnored, words
-		c.tell(said)
-	}
 }

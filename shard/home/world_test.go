@@ -513,7 +513,7 @@ func (p *worldPod) seen() *api.Pod {
 	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.name, Created: p.created, Ours: true, Node: p.node, GroupMin: p.least, GroupKind: p.kind(),
 		Finished: p.finished, End: api.End{Succeeded: p.finished}, Deleting: !p.deleting.IsZero(), Gated: p.gated,
 		Group: p.group, Queue: p.queue, Owner: uint64(flag01(p.owned)),
-		Class: api.NewClass(cores(p.cpu, 1), nil), ConditionReason: p.reason, Gang: p.boundFor}
+		Class: api.NewClass(cores(p.cpu, 1), nil), Condition: api.Refusal{Reason: p.reason}, Gang: p.boundFor}
 }
 
 func (p *worldPod) kind() api.GroupKind {

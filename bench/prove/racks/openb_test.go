@@ -156,7 +156,7 @@ func (f *fleet) carryOut(x *shard, o event.Output) {
 	case event.WritePodCondition:
 		p := *f.pods[o.UID]
 		f.version++
-		p.ResourceVersion, p.ConditionReason = strconv.Itoa(f.version), o.Reason
+		p.ResourceVersion, p.Condition.Reason = strconv.Itoa(f.version), o.Reason
 		f.pods[p.UID] = &p
 		f.toAll(event.PodSeen{Pod: &p})
 		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: p.ResourceVersion})

@@ -10,6 +10,8 @@
 //     PodGroup with spec.queue        that queue; of Volcano's PodGroup, the Queue that stands for it
 //     PodGroup without                its pods' queue by the rule above, if they agree; else its namespace's, else `default`
 //
+//     Where that is `default` for want of a word, and a pod names a queue of another system, it is not placed.
+//
 //   - which groups there are that only their pods describe (implied groups, group.go). Such a group exists while a pod names it, and its
 //     UID is a function of its name: it may go and come again under the same UID, as no object does.
 //
@@ -77,11 +79,42 @@ func (o *Objects) namespaceQueue(namespace string) (string, bool) {
 	return cmp.Or(queue, api.DefaultQueue), known
 }
 
-// GroupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree.
+// PodElsewhere says in which words of another system a pod names its queue, if it does so in no other and its namespace
+// names none: then it would be charged to a queue that nobody chose. It returns "" for none.
+func (o *Objects) PodElsewhere(e *Entry) string {
+	if o.namespaces[e.Namespace] != "" || e.ballot() != elsewhere {
+		return ""
+	}
+	return e.QueueElsewhere
+}
+
+// GroupElsewhere says the same of the first such pod of a PodGroup that names no queue.
+func (o *Objects) GroupElsewhere(g *Group) string {
+	if o.own(g) != "" || g.votes[elsewhere] == 0 {
+		return ""
+	}
+	var first *Entry
+	for _, e := range o.labelled[g.Name] {
+		if e.votesIn == g && e.vote == elsewhere && (first == nil || ComparePods(e.Pod, first.Pod) < 0) {
+			first = e
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	words := o.PodElsewhere(first)
+	if words == "" {
+		return ""
+	}
+	return fmt.Sprintf("pod %s/%s: %s", first.Namespace, first.Name, words)
+}
+
+// GroupQueue returns the queue that pays for a PodGroup, whether that can be known, and whether its pods disagree or
+// name it in another system's words alone.
 func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
 	if own := o.own(g); own != "" {
 		for q := range g.votes {
-			mismatch = mismatch || q != "" && q != own
+			mismatch = mismatch || q != "" && q != own && q != elsewhere
 		}
 		return own, true, mismatch
 	}
@@ -89,9 +122,15 @@ func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
 	if !known {
 		return "", false, false
 	}
+	if g.votes[elsewhere] > 0 && o.namespaces[g.Name.Namespace] == "" {
+		return fallback, true, true
+	}
 	said := map[string]bool{}
 	for q := range g.votes {
-		said[cmp.Or(q, fallback)] = true
+		if q == "" || q == elsewhere {
+			q = fallback
+		}
+		said[q] = true
 	}
 	if len(said) == 1 {
 		for q := range said {
@@ -137,11 +176,12 @@ func (o *Objects) Mismatch(g *Group) string {
 // Cast gives the vote of a pod to the PodGroup that it names: its last one is taken back, wherever it was. It returns the PodGroups
 // whose queue may be another one now, first the one that lost the vote; nil for none.
 func (o *Objects) Cast(e *Entry, g *Group) (lost, got *Group) {
-	if e.votesIn == g && e.vote == e.InQueue {
+	vote := e.ballot()
+	if e.votesIn == g && e.vote == vote {
 		return nil, nil
 	}
 	lost = o.Withdraw(e)
-	e.votesIn, e.vote = g, e.InQueue
+	e.votesIn, e.vote = g, vote
 	if g.votes[e.vote]++; g.votes[e.vote] == 1 || lost == g {
 		got = g
 	}

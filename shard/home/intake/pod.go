@@ -19,7 +19,17 @@ type Entry struct {
 	least int // GroupMin, as it counts
 
 	votesIn *Group // the PodGroup whose queue it votes for,
-	vote    string // and its vote: its own queue, "" for none
+	vote    string // and its vote: its own queue, "" for none, elsewhere
+}
+
+// elsewhere is the vote of a pod that names its queue in another system's words alone. No queue has such a name.
+const elsewhere = "?"
+
+func (e *Entry) ballot() string {
+	if e.InQueue == "" && e.QueueElsewhere != "" {
+		return elsewhere
+	}
+	return e.InQueue
 }
 
 // ComparePods orders pods by age, then by name.

@@ -185,6 +185,11 @@ func PodRefused(p *api.Pod) Reason {
 // QueueMismatch says that the gang's objects name different queues.
 func QueueMismatch(words string) Reason { return Reason{v1alpha1.ReasonQueueMismatch, words} }
 
+// QueueElsewhere says that a gang names its queue in another system's words alone.
+func QueueElsewhere(words string) Reason {
+	return Reason{v1alpha1.ReasonUnsupportedConstraint, words}
+}
+
 // Reasons from nodes.
 
 // PodTooLarge says that a pod requests more of a resource than the largest node has.
