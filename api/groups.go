@@ -360,7 +360,9 @@ func stripGroups(to, p *v1.Pod) {
 	}
 }
 
-// ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say.
+// ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say. Of a
+// PodGroup
+// with spec.minResources it is these alone.
 type ForeignGroup struct {
 	Kind    GroupKind
 	Roles   []Role    // how many pods of each start together, sorted by name

@@ -294,6 +294,28 @@ func FromResourceList(l v1.ResourceList, roundUp bool) (Resources, error) {
 	return kept, nil
 }
 
+// FloorOf returns what spec.minResources of a PodGroup says that its gang is charged at least, and with it as many pods
+// as it needs to start. Resources that are ignored are no part of it.
+func FloorOf(minResources v1.ResourceList, minCount int32, ignored map[string]bool) (Resources, error) {
+	counted := make(v1.ResourceList, len(minResources))
+	for name, q := range minResources {
+		if !ignored[string(name)] {
+			counted[name] = q
+		}
+	}
+	if len(counted) > MaxResources {
+		return nil, fmt.Errorf("spec.minResources names more than %d resources", MaxResources)
+	}
+	out, err := FromResourceList(counted, true)
+	if err != nil {
+		return nil, fmt.Errorf("spec.minResources: %w", err)
+	}
+	if len(out) > 0 {
+		out = out.Max(Resources{{string(v1.ResourcePods), int64(max(1, minCount))}})
+	}
+	return out, nil
+}
+
 // Quantity is the reverse of FromQuantity.
 func Quantity(name string, v int64) resource.Quantity {
 	switch {

@@ -629,6 +629,18 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"a long queue", "podgroups", podGroup("g", `{"queue":"`+long+`","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "Too long"}},
 		{"an empty queue", "podgroups", podGroup("g", `{"queue":"","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue"}},
 		{"a priority class that is no name", "podgroups", podGroup("g", `{"priorityClassName":"a b","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.priorityClassName"}},
+		{"a timeout of a day", "podgroups", podGroup("g",
+			`{"scheduleTimeoutSeconds":86400,"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.scheduleTimeoutSeconds", "less than or equal to 600"}},
+		{"a minimum that is no amount", "podgroups", podGroup("g",
+			`{"minResources":{"cpu":"lots"},"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.minResources", "cpu: lots", "is no amount"}},
+		{"a negative minimum", "podgroups", podGroup("g",
+			`{"minResources":{"cpu":"-1"},"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.minResources", "cpu: -1", "is negative"}},
+		{"a minimum of a quota's key", "podgroups", podGroup("g",
+			`{"minResources":{"requests.cpu":"1"},"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.minResources", "requests.cpu", "cannot be limited"}},
 		{"a timeout of 0", "podgroups", podGroup("g", `{"scheduleTimeoutSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.scheduleTimeoutSeconds", "greater than or equal to 1"}},
 		{"a name that is no label value", "podgroups", podGroup(long, `{"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"metadata.name", "at most 63 characters", "64"}},
 		{"an unknown field", "podgroups", podGroup("g", `{"minMember":1,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.minMember"}},
@@ -691,7 +703,9 @@ func TestGoodInputIsAccepted(t *testing.T) {
 	}
 	for _, spec := range []string{
 		`{"schedulingPolicy":{"gang":{"minCount":1}}}`,
-		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,"disruptionMode":"PodGroup","schedulingPolicy":{"gang":{"minCount":100000}}}`,
+		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,` +
+			`"disruptionMode":"PodGroup","schedulingPolicy":{"gang":{"minCount":100000}}}`,
+		`{"minResources":{"cpu":"1500m","memory":"4Gi","nvidia.com/gpu":8},"schedulingPolicy":{"gang":{"minCount":1}}}`,
 	} {
 		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
 			t.Errorf("%s: %v", spec, err)
@@ -715,6 +729,7 @@ func TestOnlyMinCountChanges(t *testing.T) {
 		"spec.queue ":                 `{"spec":{"queue":null}}`,
 		"spec.priorityClassName":      `{"spec":{"priorityClassName":"high"}}`,
 		"spec.scheduleTimeoutSeconds": `{"spec":{"scheduleTimeoutSeconds":5}}`,
+		"spec.minResources":           `{"spec":{"minResources":{"cpu":"2"}}}`,
 		"spec.preemptible":            `{"spec":{"preemptible":false}}`,
 		"spec.disruptionMode":         `{"spec":{"disruptionMode":"PodGroup"}}`,
 	} {

@@ -683,6 +683,9 @@ func groupName(kind api.GroupKind, namespace, name string) string {
 
 func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v1.ResourceList) {
 	g := a.gang(string(o.UID))
+	if kind == api.BasaltGroup {
+		floor = o.Spec.MinResources
+	}
 	if g.floor = a.floorOf(floor); len(g.floor) > 0 {
 		g.floor = g.floor.Max(api.Resources{{Resource: pods, Value: max(1, int64(o.Spec.SchedulingPolicy.Gang.MinCount))}})
 	}

@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // PodGroup makes a gang of the pods in its namespace whose label scheduling.basalt.dev/pod-group is its name. The first
 // minCount pods are scheduled all together or not at all, each further pod by itself.
@@ -72,11 +75,17 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// How many seconds a gang with a reservation may search for free capacity before it releases the reservation and lets other
-	// gangs go first. The default is 10.
+	// How many seconds a gang with a reservation may search for free capacity before it releases the reservation and lets
+	// other gangs go first, 600 at most. The default is 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=600
 	ScheduleTimeoutSeconds *int32 `json:"scheduleTimeoutSeconds,omitempty"`
+	// What the gang is charged at least when it starts, per resource, in the units of a Queue's capability: pods that come
+	// later, as the executors of a Spark driver do, find that quota. What is granted of it is kept until fewer than
+	// minCount of the pods are left. What the pods request beyond it is charged as they come.
+	// +optional
+	MinResources corev1.ResourceList `json:"minResources,omitempty"`
 	// Whether the pods of the gang may be evicted for another gang, as its queue and their common ancestor allow it. If it is not set,
 	// they may be if each of them has a controller that creates another one in its place. Gangs with false use no more than what their
 	// queue and its ancestors deserve, of the resources that these name: what may not be taken back may not be borrowed.

@@ -5,8 +5,8 @@
 package v1alpha1
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -30,21 +30,21 @@ func (in *LimitsInForce) DeepCopyInto(out *LimitsInForce) {
 	*out = *in
 	if in.Capability != nil {
 		in, out := &in.Capability, &out.Capability
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Guarantee != nil {
 		in, out := &in.Guarantee, &out.Guarantee
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Deserved != nil {
 		in, out := &in.Deserved, &out.Deserved
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
@@ -138,6 +138,13 @@ func (in *PodGroupSpec) DeepCopyInto(out *PodGroupSpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MinResources != nil {
+		in, out := &in.MinResources, &out.MinResources
+		*out = make(v1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.Preemptible != nil {
 		in, out := &in.Preemptible, &out.Preemptible
 		*out = new(bool)
@@ -161,7 +168,7 @@ func (in *PodGroupStatus) DeepCopyInto(out *PodGroupStatus) {
 	out.Stamp = in.Stamp
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
-		*out = make([]v1.Condition, len(*in))
+		*out = make([]metav1.Condition, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
@@ -246,21 +253,21 @@ func (in *QueueSpec) DeepCopyInto(out *QueueSpec) {
 	*out = *in
 	if in.Capability != nil {
 		in, out := &in.Capability, &out.Capability
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Guarantee != nil {
 		in, out := &in.Guarantee, &out.Guarantee
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Deserved != nil {
 		in, out := &in.Deserved, &out.Deserved
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
@@ -277,22 +284,22 @@ func (in *QueueSpec) DeepCopyInto(out *QueueSpec) {
 	}
 	if in.ReclaimMinRuntime != nil {
 		in, out := &in.ReclaimMinRuntime, &out.ReclaimMinRuntime
-		*out = new(v1.Duration)
+		*out = new(metav1.Duration)
 		**out = **in
 	}
 	if in.PreemptMinRuntime != nil {
 		in, out := &in.PreemptMinRuntime, &out.PreemptMinRuntime
-		*out = new(v1.Duration)
+		*out = new(metav1.Duration)
 		**out = **in
 	}
 	if in.PreemptionDelay != nil {
 		in, out := &in.PreemptionDelay, &out.PreemptionDelay
-		*out = new(v1.Duration)
+		*out = new(metav1.Duration)
 		**out = **in
 	}
 	if in.NamespaceSelector != nil {
 		in, out := &in.NamespaceSelector, &out.NamespaceSelector
-		*out = new(v1.LabelSelector)
+		*out = new(metav1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
 }
@@ -313,42 +320,42 @@ func (in *QueueStatus) DeepCopyInto(out *QueueStatus) {
 	out.Stamp = in.Stamp
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
-		*out = make([]v1.Condition, len(*in))
+		*out = make([]metav1.Condition, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
 	if in.Charged != nil {
 		in, out := &in.Charged, &out.Charged
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Yielding != nil {
 		in, out := &in.Yielding, &out.Yielding
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Promised != nil {
 		in, out := &in.Promised, &out.Promised
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.Wanted != nil {
 		in, out := &in.Wanted, &out.Wanted
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
 	if in.FairShare != nil {
 		in, out := &in.FairShare, &out.FairShare
-		*out = make(corev1.ResourceList, len(*in))
+		*out = make(v1.ResourceList, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}

@@ -10,7 +10,7 @@ import (
 // PodGroupSeen brings a PodGroup that was added or changed: one of Basalt's, or one of another kind that is read as one.
 type PodGroupSeen struct {
 	PodGroup *v1alpha1.PodGroup
-	Foreign  *api.ForeignGroup // of another kind; its status is not Basalt's to write
+	Foreign  *api.ForeignGroup // of another kind, or of Basalt's with minResources
 }
 
 // PodGroupGone says that a PodGroup was deleted.

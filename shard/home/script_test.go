@@ -388,9 +388,6 @@ func (s *script) run(line string) []string {
 		if w.has("evicted") {
 			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionDisruptionTarget, Status: metav1.ConditionTrue, Message: "evicted so that gang ns/h can start"}}}
 		}
-		if !w.has("volcano") {
-			return s.step(event.PodGroupSeen{PodGroup: g})
-		}
 		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Status: api.GroupStatus{Scheduled: api.Verdict{Yes: w.has("started")}, Reserved: api.Verdict{Yes: w.has("started") || w.has("admitted")}}}
 		for role := range strings.SplitSeq(w.value["roles"], ",") {
 			if name, least, ok := strings.Cut(role, ":"); ok {
@@ -399,6 +396,11 @@ func (s *script) run(line string) []string {
 		}
 		if floor := w.num("floor"); floor > 0 {
 			foreign.Floor = api.Resources{{Resource: "cpu", Value: 1000 * floor}, {Resource: "pods", Value: int64(g.Spec.SchedulingPolicy.Gang.MinCount)}}
+		}
+		if !w.has("volcano") && len(foreign.Floor) == 0 {
+			return s.step(event.PodGroupSeen{PodGroup: g})
+		} else if !w.has("volcano") {
+			return s.step(event.PodGroupSeen{PodGroup: g, Foreign: &api.ForeignGroup{Floor: foreign.Floor}})
 		}
 		if field := w.value["refused"]; field != "" {
 			foreign.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}

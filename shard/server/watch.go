@@ -101,7 +101,9 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		func(q *v1alpha1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
 	start(queues.Run, queues.Synced())
 	groups := follow(w, w.clients.Basalt, "podgroups", stripPodGroup,
-		func(g *v1alpha1.PodGroup) event.Event { return event.PodGroupSeen{PodGroup: g} },
+		func(g *v1alpha1.PodGroup) event.Event {
+			return event.PodGroupSeen{PodGroup: g, Foreign: floorOf(g, w.rules.Ignored)}
+		},
 		func(g *v1alpha1.PodGroup) event.Event {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
@@ -280,6 +282,19 @@ func amounts(l corev1.ResourceList) corev1.ResourceList {
 			}
 			delete(out, name)
 		}
+	}
+	return out
+}
+
+// floorOf returns what spec.minResources says, nil for nothing.
+func floorOf(g *v1alpha1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
+	if len(g.Spec.MinResources) == 0 {
+		return nil
+	}
+	floor, err := api.FloorOf(g.Spec.MinResources, g.Spec.SchedulingPolicy.Gang.MinCount, ignored)
+	out := &api.ForeignGroup{Floor: floor}
+	if err != nil {
+		out.Refused = api.RefuseGroup(out.Kind, g.Namespace, g.Name, err.Error())
 	}
 	return out
 }

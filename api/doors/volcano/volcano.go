@@ -156,21 +156,11 @@ func floor(s *v1beta1.PodGroupSpec, ignored map[string]bool) (api.Resources, err
 	}
 	counted := corev1.ResourceList{}
 	for name, q := range *s.MinResources {
-		if charged(string(name)) && !ignored[string(name)] {
+		if charged(string(name)) {
 			counted[name] = q
 		}
 	}
-	if len(counted) > api.MaxResources {
-		return nil, fmt.Errorf("spec.minResources names more than %d resources", api.MaxResources)
-	}
-	out, err := api.FromResourceList(counted, true)
-	if err != nil {
-		return nil, fmt.Errorf("spec.minResources: %w", err)
-	}
-	if len(out) > 0 {
-		out = out.Max(api.Resources{{Resource: string(corev1.ResourcePods), Value: int64(max(1, s.MinMember))}})
-	}
-	return out, nil
+	return api.FloorOf(counted, s.MinMember, ignored)
 }
 
 // charged reports whether a pod can be charged for a resource. Others are keys of a ResourceQuota, by which Volcano's controllers say

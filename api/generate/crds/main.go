@@ -2,7 +2,8 @@
 //
 //   - every quantity is at most 32 characters long, and every map of quantities has at most 64 entries. Without that the
 //     API server estimates the cost of a rule for values of 3 MB and refuses the CRD;
-//   - the rules for a Queue's spec.capability, spec.guarantee and spec.deserved, made here of a few named pieces;
+//   - the rules for a Queue's spec.capability, spec.guarantee and spec.deserved, and for a PodGroup's
+//     spec.minResources, made here of a few named pieces;
 //   - v1beta1, which is v1alpha1 under another name, so that the two cannot differ. Objects are stored as v1alpha1: an older
 //     Basalt, whose CRDs serve nothing else, can still read them.
 //
@@ -85,6 +86,15 @@ func covered(low, high string) apiextensions.ValidationRule {
 	}
 }
 
+// fixed is the rule that a field of a PodGroup's spec never changes.
+func fixed(name string) apiextensions.ValidationRule {
+	return apiextensions.ValidationRule{
+		Rule:      strings.ReplaceAll("has(self.F) == has(oldSelf.F) && (!has(self.F) || self.F == oldSelf.F)", "F", name),
+		Message:   "spec." + name + " cannot change: only spec.schedulingPolicy.gang.minCount can",
+		FieldPath: "." + name,
+	}
+}
+
 // bound limits the size of every quantity below a schema, and of every map of quantities.
 func bound(s *apiextensions.JSONSchemaProps) {
 	if s.XIntOrString {
@@ -122,14 +132,17 @@ func complete(path string) error {
 	}
 	for _, v := range crd.Spec.Versions {
 		bound(v.Schema.OpenAPIV3Schema)
-		if crd.Spec.Names.Kind != "Queue" {
-			continue
-		}
 		spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
-		for _, name := range []string{"capability", "guarantee", "deserved"} {
-			list := spec.Properties[name]
-			list.XValidations = limits
-			spec.Properties[name] = list
+		for _, name := range []string{"capability", "guarantee", "deserved", "minResources"} {
+			if list, has := spec.Properties[name]; has {
+				list.XValidations = limits
+				spec.Properties[name] = list
+			}
+		}
+		if crd.Spec.Names.Kind != "Queue" {
+			spec.XValidations = append(spec.XValidations, fixed("minResources"))
+			v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+			continue
 		}
 		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
