@@ -186,13 +186,13 @@ func (g *gang) searchFor(usual time.Duration) time.Duration {
 	return usual
 }
 
-// giveUpAt returns when a gang that finds no room is given up.
+// giveUpAt returns when a gang that finds no room is given up. A patient one keeps what it holds: for how long is not
+// for its PodGroup to say, for the next gang is the patient one by then.
 func (c *Core) giveUpAt(g *gang) time.Time {
-	limit := g.searchFor(c.cfg.GiveUpAfter)
 	if g.charge.patient {
-		limit = max(limit, c.cfg.PatientFor)
+		return g.search.since.Add(c.cfg.PatientFor)
 	}
-	return g.search.since.Add(limit)
+	return g.search.since.Add(g.searchFor(c.cfg.GiveUpAfter))
 }
 
 // holdFor returns how long holds are requested for. Those of a patient gang last until it is given up: it may sleep for longer

@@ -11,6 +11,11 @@ import (
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
+// MaxTimeout is the longest that a PodGroup may have its gang keep a reservation without room. The CRD refuses more,
+// and
+// objects from before it did may say more.
+const MaxTimeout = 10 * time.Minute
+
 // Name is the name of a pod or of a group. Groups of two kinds may have the same.
 type Name struct {
 	Namespace, Name string
@@ -100,7 +105,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	g.Class = seen.Spec.PriorityClassName
 	g.Timeout = 0
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
-		g.Timeout = time.Duration(*t) * time.Second
+		g.Timeout = min(time.Duration(*t)*time.Second, MaxTimeout)
 	}
 	g.Deleting = seen.DeletionTimestamp != nil
 	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1alpha1.DisruptPodGroup
