@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -328,6 +330,169 @@ func TestPolicyKeepsTheGangLabel(t *testing.T) {
 			t.Errorf("another label: %v", err)
 		}
 	}
+}
+
+// warnings are those of one request.
+type warnings []string
+
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) { *w = append(*w, text) }
+
+// The policy warns of words that only look like Basalt's, of Basalt's words where nobody reads them, and of pods that
+// name no scheduler of Basalt's. It refuses nothing, and says nothing of what others write.
+func TestPolicyWarnsOfWords(t *testing.T) {
+	c := cluster(t)
+	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("rbac.yaml", "policy.yaml"))
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	var said warnings
+	config := rest.CopyConfig(c.Config(local.Admin))
+	config.WarningHandler = &said
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config))
+	namespaces := admin.CoreV1().Namespaces()
+	for name, labels := range map[string]map[string]string{"words": nil, "words-queue": {api.LabelQueue: "q"},
+		"words-required": {"scheduling.basalt.dev/scheduler": "required"}} {
+		must[*corev1.Namespace](t)(namespaces.Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{}))
+	}
+	type m = map[string]string
+	template := func(scheduler string, labels, annotations m) corev1.PodTemplateSpec {
+		of := m{"app": "a"}
+		maps.Copy(of, labels)
+		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: of, Annotations: annotations},
+			Spec: corev1.PodSpec{SchedulerName: scheduler, RestartPolicy: corev1.RestartPolicyAlways,
+				Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	}
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	pod := func(ctx context.Context, namespace string, of corev1.PodTemplateSpec, edits ...func(*corev1.Pod)) error {
+		p := &corev1.Pod{ObjectMeta: of.ObjectMeta, Spec: of.Spec}
+		p.Name = "p"
+		for _, edit := range edits {
+			edit(p)
+		}
+		_, err := admin.CoreV1().Pods(namespace).Create(ctx, p, dry)
+		return err
+	}
+	deployment := func(labels m, of corev1.PodTemplateSpec) error {
+		_, err := admin.AppsV1().Deployments("words").Create(t.Context(), &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "d", Labels: labels},
+			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: m{"app": "a"}},
+				Template: of}}, dry)
+		return err
+	}
+	cron := func(of corev1.PodTemplateSpec) error {
+		of.Spec.RestartPolicy = corev1.RestartPolicyNever
+		_, err := admin.BatchV1().CronJobs("words").Create(t.Context(),
+			&batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+				Spec: batchv1.CronJobSpec{Schedule: "* * * * *",
+					JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: of}}}}, dry)
+		return err
+	}
+	namespace := func(labels m) error {
+		_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dry",
+			Labels: labels}}, dry)
+		return err
+	}
+	plain := template("", nil, nil)
+	localtest.Wait(t, time.Minute, "the policies to be in force", func(ctx context.Context) error {
+		said = nil
+		_ = pod(ctx, "words", template("Basalt", nil, nil))
+		if err := pod(ctx, "words-required", plain); err == nil || len(said) == 0 {
+			return fmt.Errorf("it warns of %v, and refuses with %v", said, err)
+		}
+		return nil
+	})
+	all := m{api.LabelPodGroup: "g", api.LabelQueue: "q", api.LabelPreemptible: "true"}
+	gang := m{api.AnnotationGangMin: "1", api.AnnotationGangName: "g", api.AnnotationGangLabels: "app"}
+	owned := func(kind string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "o", UID: "u",
+				Controller: new(true)}}
+		}
+	}
+	check := func(what string, make func() error, want ...string) {
+		t.Helper()
+		said = nil
+		if err := make(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if len(said) != len(want) {
+			t.Errorf("%s: it warns of %q, want %q", what, said, want)
+			return
+		}
+		for _, words := range want {
+			if !slices.ContainsFunc(said, func(w string) bool { return strings.Contains(w, words) }) {
+				t.Errorf("%s: it warns of %q, want %q", what, said, words)
+			}
+		}
+	}
+	ctx := t.Context()
+	check("all that there are", func() error { return pod(ctx, "words", template("basalt", all, gang)) })
+	check("a pod of nobody's", func() error { return pod(ctx, "words", plain) })
+	check("words of others", func() error {
+		return pod(ctx, "words", template("other", m{"kueue.x-k8s.io/queue-name": "q", "basalt.dev/pool": "p"},
+			m{"example.com/basalt": "x"}))
+	})
+	check("a slip", func() error {
+		return pod(ctx, "words", template("basalt", m{"scheduling.basalt.dev/queues": "q"},
+			nil))
+	},
+		"metadata.labels[scheduling.basalt.dev/queues] is no word of Basalt's")
+	check("another domain", func() error {
+		return pod(ctx, "words", template("basalt",
+			m{"scheduling.basalt.io/queue": "q"}, nil))
+	},
+		"metadata.labels[scheduling.basalt.io/queue] is no word of Basalt's")
+	check("a label as an annotation", func() error { return pod(ctx, "words", template("basalt", nil, all)) },
+		"is no word of Basalt's and is ignored: its labels here are scheduling.basalt.dev/pod-group, ")
+	check("of a Deployment", func() error {
+		return deployment(nil, template("basalt", nil,
+			m{"scheduling.basalt.dev/gang-mim": "2"}))
+	},
+		"spec.template.metadata.annotations[scheduling.basalt.dev/gang-mim] is no word")
+	check("of a CronJob", func() error { return cron(template("basalt", m{"scheduling.basalt.dev/Queue": "q"}, nil)) },
+		"spec.jobTemplate.spec.template.metadata.labels[scheduling.basalt.dev/Queue] is no word")
+	check("on the Deployment itself", func() error {
+		return deployment(m{api.LabelQueue: "q"}, template("basalt", nil,
+			nil))
+	},
+		"scheduling.basalt.dev/queue says nothing to Basalt here: write it in spec.template.metadata")
+	check("in both places", func() error { return deployment(m{api.LabelQueue: "q"}, template("basalt", all, nil)) })
+	for _, name := range []string{"Basalt", "BASALT", "basalt-scheduler", "bassalt", "baslat"} {
+		check("scheduler "+name, func() error { return deployment(nil, template(name, nil, nil)) },
+			"spec.template.spec.schedulerName is "+name+", which is no scheduler of Basalt's: write basalt")
+	}
+	for _, name := range []string{"basalt", "basalt-canary", "cobalt", "volcano"} {
+		check("scheduler "+name, func() error { return deployment(nil, template(name, nil, nil)) })
+	}
+	const forgotten = "schedulerName is default-scheduler: Basalt does not place the pod"
+	check("a forgotten scheduler", func() error { return pod(ctx, "words", template("", all, nil)) }, forgotten)
+	check("that of a Deployment", func() error { return deployment(nil, template("", nil, gang)) }, forgotten)
+	check("in a namespace with a queue", func() error { return pod(ctx, "words-queue", plain) }, forgotten)
+	check("of a controller's pod", func() error { return pod(ctx, "words-queue", plain, owned("ReplicaSet")) })
+	check("a namespace", func() error {
+		return namespace(m{api.LabelQueue: "q",
+			"scheduling.basalt.dev/gangs": "enabled"})
+	})
+	check("a namespace's slip", func() error { return namespace(m{"scheduling.basalt.dev/queues": "q"}) },
+		"metadata.labels[scheduling.basalt.dev/queues] is no word of Basalt's")
+
+	// Where a scheduler is required, pods without one are refused, but for those that no scheduler of ours is to place.
+	if err := pod(ctx, "words-required", plain); err == nil || !strings.Contains(err.Error(),
+		"requires one: write basalt") {
+		t.Errorf("a pod without a scheduler: %v", err)
+	}
+	check("with one", func() error { return pod(ctx, "words-required", template("basalt", nil, nil)) })
+	check("with another", func() error { return pod(ctx, "words-required", template("other", nil, nil)) })
+	check("of a DaemonSet", func() error { return pod(ctx, "words-required", plain, owned("DaemonSet")) })
+	objects = must[[]*unstructured.Unstructured](t)(deploy.Objects("gangs/workloads.yaml"))
+	if err := install.Apply(ctx, c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	localtest.Wait(t, time.Minute, "the policy to set a scheduler", func(ctx context.Context) error {
+		return pod(ctx,
+			"words-required", plain)
+	})
 }
 
 // A shard's credentials change of claims and volumes what having them bound takes, and nothing else.

@@ -181,7 +181,7 @@ func TestVolcanoComponent(t *testing.T) {
 	for text, n := range map[string]int{
 		"- --volcano=write\n": 3, "- --scheduler-names=basalt,volcano\n": 2, "name: basalt-volcano\n": 6,
 		"policyName: basalt-volcano-podgroups\n": 1, "name: basalt-volcano-queues\n": 8,
-		"kind: ValidatingAdmissionPolicy\n": 7,
+		"kind: ValidatingAdmissionPolicy\n": 9,
 	} {
 		if got := strings.Count(with, text); got != n {
 			t.Errorf("%q is there %d times, want %d", text, got, n)
