@@ -27,7 +27,9 @@
 //
 // There are no objects of the resource shards. Like signers of certificates.k8s.io it exists for rights alone.
 //
-// What it costs is bounded: requests a second in all and for each user, statuses at a time, reviews that are remembered, bytes, and time.
+// What it costs is bounded: requests a second in all, by tenants in turn, and for each user, statuses at a time,
+// reviews
+// that are remembered, bytes, and time.
 //
 // It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang and the coordinator, for a status all
 // processes, and for a drain the shard that is meant. Collect and Order do that for a program that reads the control store itself, too.

@@ -31,6 +31,8 @@ const (
 	tokenFor  = time.Minute // a token that is good counts as good,
 	accessFor = 10 * time.Second
 	badFor    = 5 * time.Second // and one that is not as bad
+
+	accountPrefix = "system:serviceaccount:" // of the name of a ServiceAccount, before its namespace
 )
 
 // shardsResource is the resource that rights to the status and to drains are about. The API server serves no such objects, as it serves no
@@ -115,6 +117,17 @@ func (s *Reviews) authenticate(ctx context.Context, from string, token bearer, a
 	}
 	s.tokens.Add(token.key, who, ttl)
 	return who.good()
+}
+
+// tenant returns whose turn it is when a user asks: that of the namespace that a ServiceAccount is of, for whoever may
+// write
+// there has as many of them as wanted, and else that of the user.
+func (who *user) tenant() string {
+	if account, is := strings.CutPrefix(who.Username, accountPrefix); is {
+		namespace, _, _ := strings.Cut(account, ":")
+		return "namespace " + namespace
+	}
+	return "user " + who.Username
 }
 
 func (who *user) good() (*user, error) {

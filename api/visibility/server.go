@@ -25,6 +25,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -49,17 +50,19 @@ type Caller struct{ Name, Token string }
 
 // Bounds of what users cost.
 const (
-	requestsPerSecond = 50 // of all users; each asks a shard's loop, and may need reviews
+	requestsPerSecond = 50 // of all tenants, in turn; each asks a shard's loop, and may need reviews
 	requestsAtOnce    = 100
 	ownPerSecond      = 5 // of one user
 	ownAtOnce         = 20
-	standingPerSecond = 10 // of all users: each asks the coordinator
+	standingPerSecond = 10 // likewise: each asks the coordinator
 	standingAtOnce    = 20
-	whatIfPerSecond   = 2 // of all users: each asks the coordinator, which answers as many
+	whatIfPerSecond   = 2 // likewise: each asks the coordinator, which answers as many
 	whatIfAtOnce      = 4
 	statusPerSecond   = 2 // of all users: each asks all processes
 	statusAtOnce      = 4
 	statusesUnderWay  = 2
+	waitAtMost        = 10               // of one tenant
+	standingWithin    = time.Second      // of an answer that is as true without it
 	remembered        = 1024             // users
 	within            = 5 * time.Second  // a request is answered,
 	statusWithin      = 10 * time.Second // and one for the status
@@ -69,10 +72,10 @@ const (
 // server answers requests.
 type server struct {
 	Options
-	all       *rate.Limiter
+	all       *wait.Turns
 	own       *cache.LRUExpireCache // name of a user -> *rate.Limiter
-	standings *rate.Limiter
-	whatIfs   *rate.Limiter
+	standings *wait.Turns
+	whatIfs   *wait.Turns
 	statuses  *rate.Limiter
 	underWay  chan struct{} // a place for each status
 }
@@ -120,8 +123,11 @@ func newServer(o Options) http.Handler {
 	if o.Reviews == nil {
 		o.Reviews = NewReviews(o.Kube, o.Log)
 	}
-	s := &server{Options: o, all: rate.NewLimiter(requestsPerSecond, requestsAtOnce), own: cache.NewLRUExpireCache(remembered),
-		standings: rate.NewLimiter(standingPerSecond, standingAtOnce), whatIfs: rate.NewLimiter(whatIfPerSecond, whatIfAtOnce), statuses: rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
+	s := &server{Options: o, all: wait.NewTurns(requestsPerSecond, requestsAtOnce, waitAtMost),
+		own:       cache.NewLRUExpireCache(remembered),
+		standings: wait.NewTurns(standingPerSecond, standingAtOnce, waitAtMost),
+		whatIfs:   wait.NewTurns(whatIfPerSecond, whatIfAtOnce, waitAtMost),
+		statuses:  rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
 	mux := http.NewServeMux()
 	handle := func(pattern string, limit time.Duration, answer func(context.Context, *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +188,7 @@ func (s *server) enter(ctx context.Context, r *http.Request) (bearer, *user, err
 	if err != nil {
 		return bearer{}, nil, err
 	}
-	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Allow() {
+	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Wait(ctx, who.tenant()) {
 		return bearer{}, nil, tooMany
 	}
 	return token, who, nil
@@ -202,7 +208,7 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.withStanding(ctx, FromReply(namespace, name, reply), reply), nil
+	return s.withStanding(ctx, who, FromReply(namespace, name, reply), reply), nil
 }
 
 // find returns what the home of a gang says of it, by the name of a PodGroup or pod, to a user who may get that.
@@ -244,9 +250,14 @@ func (s *server) find(ctx context.Context, token bearer, who *user, namespace, n
 }
 
 // withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.
-func (s *server) withStanding(ctx context.Context, w *Why, reply *wire.WhyReply) *Why {
+func (s *server) withStanding(ctx context.Context, who *user, w *Why, reply *wire.WhyReply) *Why {
 	waits := reply.GetMessage() != "" && reply.GetGangUid() != "" && w.Reason != v1alpha1.ReasonFinished
-	if !waits || s.Standing == nil || !s.standings.Allow() {
+	if !waits || s.Standing == nil {
+		return w
+	}
+	ctx, cancel := context.WithTimeout(ctx, standingWithin)
+	defer cancel()
+	if !s.standings.Wait(ctx, who.tenant()) {
 		return w
 	}
 	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: reply.GetQueue(), GangUid: reply.GetGangUid()})
@@ -275,7 +286,7 @@ func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
 	if err := may(v1alpha1.GroupName, "queues", "", name); err != nil {
 		return nil, err
 	}
-	if !s.standings.Allow() {
+	if !s.standings.Wait(ctx, who.tenant()) {
 		return nil, tooMany
 	}
 	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: name})

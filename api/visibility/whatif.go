@@ -260,7 +260,7 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 			return nil, problem{http.StatusConflict, fmt.Sprintf("%s has no queue yet: ask again in a moment", title)}
 		}
 	}
-	if !s.whatIfs.Allow() {
+	if ask.Tenant = who.tenant(); !s.whatIfs.Wait(ctx, ask.Tenant) {
 		return nil, tooMany
 	}
 	said, err := s.WhatIf(ctx, ask)

@@ -1,4 +1,5 @@
-// Package wait pauses a goroutine of a shell, for a given time or for the next interval of an exponential backoff, and no longer than
+// Package wait pauses a goroutine of a shell, for a given time or for the next interval of an exponential backoff, and
+// no longer than
 // its context lasts. It does not decide what is worth a retry. Cores do not use it: their time is a field of an event.
 package wait
 

@@ -2,6 +2,8 @@ package wait
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +66,63 @@ func TestFor(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		if For(ctx, time.Hour) || time.Since(began) != 2*time.Second {
 			t.Errorf("slept until %v, though the context ended after 2s", time.Since(began))
+		}
+	})
+}
+
+// Whoever asks most gets no more turns than others, waits no longer than its context, and does not wait behind too
+// many.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := NewTurns(2, 4, 3)
+		for range 4 {
+			if !turns.Wait(t.Context(), "many") {
+				t.Error("the first ones do not go on at once")
+			}
+		}
+		var got []string
+		var mu sync.Mutex
+		ask := func(ctx context.Context, key string) {
+			go func() {
+				went := turns.Wait(ctx, key)
+				mu.Lock()
+				defer mu.Unlock()
+				if went {
+					got = append(got, key)
+				} else {
+					got = append(got, "not "+key)
+				}
+			}()
+			synctest.Wait()
+		}
+		check := func(want ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(got, want) {
+				t.Errorf("turns of %q, want %q", got, want)
+			}
+			got = nil
+		}
+		for range 4 {
+			ask(t.Context(), "many")
+		}
+		check("not many")
+		short, cancel := context.WithCancel(t.Context())
+		ask(short, "gone")
+		ask(t.Context(), "few")
+		cancel()
+		synctest.Wait()
+		check("not gone")
+		time.Sleep(1100 * time.Millisecond)
+		check("many", "few")
+		time.Sleep(time.Second)
+		check("many", "many")
+		time.Sleep(time.Second) // and then tokens are there again
+		for range 2 {
+			if !turns.Wait(t.Context(), "few") {
+				t.Error("a turn is refused while nobody waits")
+			}
 		}
 	})
 }

@@ -8170,6 +8170,7 @@ type WhatIfRequest struct {
 	Queue         string       `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	GangUid       string       `protobuf:"bytes,3,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // in that queue; empty: the one that is next in it
 	Planned       *PlannedGang `protobuf:"bytes,4,opt,name=planned,proto3" json:"planned,omitempty"`                // one that does not exist
+	Tenant        string       `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`                  // on whose behalf, as visibility.tenant says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8230,6 +8231,13 @@ func (x *WhatIfRequest) GetPlanned() *PlannedGang {
 		return x.Planned
 	}
 	return nil
+}
+
+func (x *WhatIfRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 // A field of a Queue's spec that would have another value.
@@ -9533,12 +9541,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\tClaimNote\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\avictims\x18\x02 \x01(\rR\avictims\x12\x14\n" +
-	"\x05takes\x18\x03 \x01(\bR\x05takes\"\xae\x01\n" +
+	"\x05takes\x18\x03 \x01(\bR\x05takes\"\xc6\x01\n" +
 	"\rWhatIfRequest\x125\n" +
 	"\achanges\x18\x01 \x03(\v2\x1b.basalt.wire.v1.QueueChangeR\achanges\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x19\n" +
 	"\bgang_uid\x18\x03 \x01(\tR\agangUid\x125\n" +
-	"\aplanned\x18\x04 \x01(\v2\x1b.basalt.wire.v1.PlannedGangR\aplanned\"k\n" +
+	"\aplanned\x18\x04 \x01(\v2\x1b.basalt.wire.v1.PlannedGangR\aplanned\x12\x16\n" +
+	"\x06tenant\x18\x05 \x01(\tR\x06tenant\"k\n" +
 	"\vQueueChange\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x1a\n" +

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -27,6 +26,7 @@ import (
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
@@ -54,7 +54,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	o.Config.CommitEvery = cmp.Or(o.Config.CommitEvery, gather)
 
-	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions(), questions: rate.NewLimiter(questionsPerSecond, questionsAtOnce)}
+	c := &candidate{options: o, started: make(chan struct{}), suspects: leadership.NewSuspicions(),
+		questions: wait.NewTurns(questionsPerSecond, questionsAtOnce, questionsWaiting)}
 	p, err := process.Start(stopping, o.Process, process.Hooks{
 		Deliver: func(from api.Incarnation, body *wire.Envelope) {
 			<-c.started
@@ -95,7 +96,7 @@ type candidate struct {
 	beat    process.Heartbeat // of the term's loop
 	office  office
 
-	questions *rate.Limiter
+	questions *wait.Turns
 
 	mu       sync.Mutex
 	term     *term // nil while another leads
@@ -435,10 +436,12 @@ func (c *candidate) standing(ctx context.Context, m *wire.StandingRequest) (*wir
 	return ask(ctx, c, func(core *coordinator.Core) *wire.StandingReply { return core.Standing(fault.Now(), m) })
 }
 
-// What WhatIf costs the loop of the term is bounded by the number of queues, so it answers so many a second, whichever shards ask.
+// What WhatIf costs the loop of the term is bounded by the number of queues, so it answers so many a second, whichever
+// shards ask, and on behalf of tenants in turn.
 const (
 	questionsPerSecond = 2
 	questionsAtOnce    = 4
+	questionsWaiting   = 10 // of one tenant
 )
 
 // whatIf answers a shard, likewise.
@@ -452,7 +455,7 @@ func (c *candidate) whatIf(ctx context.Context, m *wire.WhatIfRequest) (*wire.Wh
 	if err != nil {
 		return &wire.WhatIfReply{Invalid: err.Error()}, nil
 	}
-	if !c.questions.Allow() {
+	if !c.questions.Wait(ctx, m.GetTenant()) {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d questions a second about what would be: ask again in a second", questionsPerSecond)
 	}
 	q := coordinator.Question{Changes: changes, Queue: m.GetQueue(), GangUID: m.GetGangUid(), Planned: m.GetPlanned()}
