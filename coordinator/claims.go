@@ -380,11 +380,20 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 
 // why tells the users of a gang for what it is evicted.
 func (c *Core) why(x *claim, v *gang) string {
-	to := fmt.Sprintf("evicted so that gang %s/%s of queue %q can start", x.gang.ref.GetNamespace(), x.gang.ref.GetName(), x.gang.key.queue)
-	if x.rule == wire.Rule_RULE_PREEMPT {
-		return fmt.Sprintf("%s, whose priority is %d and that of this gang %d", to, x.gang.res.rank.Priority, v.res.rank.Priority)
+	ref, named := x.gang.ref, x.gang.ref.GetNamespace() == v.ref.GetNamespace()
+	to := "evicted so that a gang of another namespace can start"
+	if named {
+		to = fmt.Sprintf("evicted so that gang %s/%s of queue %q can start", ref.GetNamespace(), ref.GetName(), x.gang.key.queue)
 	}
 	_, other := apart(x.gang.res.queue, v.res.queue)
+	switch preempts := x.rule == wire.Rule_RULE_PREEMPT; {
+	case preempts && named:
+		return fmt.Sprintf("%s, whose priority is %d and that of this gang %d", to, x.gang.res.rank.Priority, v.res.rank.Priority)
+	case preempts:
+		return to + ", whose priority in this gang's queue is higher"
+	case !named:
+		return fmt.Sprintf("%s: another queue takes back what it deserves, and queue %q has more than it deserves", to, other.path)
+	}
 	return fmt.Sprintf("%s: queue %q takes back what it deserves, and queue %q has more than it deserves", to, x.gang.key.queue, other.path)
 }
 

@@ -564,7 +564,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++
 			c.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
-			ch.claim, ch.victims = m.GetMandate(), victimNames(x.message.GetVictims())
+			ch.claim, ch.victims = m.GetMandate(), victimNames(g.name.Namespace, x.message.GetVictims())
 			ch.awaits, ch.within = slices.Clone(x.awaits), x.within
 			g.claim, g.rooms.since, g.rooms.slices = nil, time.Time{}, x.slices
 			c.tellClaimed(g)
@@ -589,9 +589,22 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	}
 }
 
-func victimNames(victims []*wire.Victim) (out []string) {
+// victimNames returns whom users of a namespace are told of. Who may get a gang there may not get those of others:
+// they are counted.
+func victimNames(namespace string, victims []*wire.Victim) (out []string) {
+	others := 0
 	for _, v := range victims {
-		out = append(out, victimName(v))
+		if v.GetGang().GetNamespace() == namespace {
+			out = append(out, victimName(v))
+		} else {
+			others++
+		}
+	}
+	switch {
+	case others == 1:
+		out = append(out, "1 gang of another namespace")
+	case others > 0:
+		out = append(out, fmt.Sprintf("%d gangs of other namespaces", others))
 	}
 	return out
 }

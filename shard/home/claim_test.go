@@ -3,10 +3,12 @@ package home
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/plan"
@@ -37,5 +39,22 @@ func TestNamespacePaysForPlans(t *testing.T) {
 	c.Step(now.Add(10*time.Second), event.Tick{})
 	if n := remembered(); n != 0 {
 		t.Errorf("%d namespaces are remembered that owe nothing", n)
+	}
+}
+
+// Users of a namespace are told which of its gangs are evicted for one of theirs, and how many of others.
+func TestVictimNames(t *testing.T) {
+	victim := func(namespace, name string, pods int) *wire.Victim {
+		return &wire.Victim{Gang: &wire.GangRef{Namespace: namespace, Name: name}, Pods: make([]*wire.SurplusPod, pods)}
+	}
+	for want, victims := range map[string][]*wire.Victim{
+		"":                                       nil,
+		"gang ns/a, 2 pods of gang ns/b":         {victim("ns", "a", 0), victim("ns", "b", 2)},
+		"1 gang of another namespace":            {victim("other", "secret", 3)},
+		"gang ns/a, 2 gangs of other namespaces": {victim("x", "secret", 0), victim("ns", "a", 0), victim("y", "secret", 0)},
+	} {
+		if got := strings.Join(victimNames("ns", victims), ", "); got != want {
+			t.Errorf("told of %q, want %q", got, want)
+		}
 	}
 }

@@ -251,9 +251,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		inherited: true, found: amounts.Value("pods"),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 	}
-	for _, v := range r.GetClaim().GetVictims() {
-		g.charge.victims = append(g.charge.victims, victimNames([]*wire.Victim{v})...)
-	}
+	g.charge.victims = victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims())
 	if g.charge.claimed() && amounts.IsZero() && !g.charge.closed && err == nil {
 		g.charge.reserved = false // the record is no more than its claim
 	}
