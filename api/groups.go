@@ -240,7 +240,7 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	}
 	if p.Group == "" {
 		if p.Group, p.GroupMin = Implied(from); p.Group != "" {
-			p.GroupKind = ImpliedGroup
+			p.GroupKind, p.Role = ImpliedGroup, makerOf(from)
 		}
 	}
 	if p.Queue == "" && (p.Group == "" || p.PerController) && rules.Volcano {
@@ -249,6 +249,14 @@ func (p *Pod) readGroup(from *v1.Pod, rules *Rules) {
 	if p.Queue == "" && p.VolcanoQueue == "" && p.Node == "" {
 		p.QueueElsewhere = queueElsewhere(from)
 	}
+}
+
+// makerOf returns the kind of a pod's controller if that may make its pods a few at a time.
+func makerOf(p *v1.Pod) string {
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && (o.Kind == "ReplicaSet" || o.Kind == "StatefulSet") {
+		return o.Kind
+	}
+	return ""
 }
 
 // volcanoGroup returns the Volcano PodGroup that a pod names, "" for none.

@@ -88,3 +88,17 @@ func TestGroupTitle(t *testing.T) {
 		t.Error("titles or UIDs are wrong")
 	}
 }
+
+// The kind of controller that may make its pods a few at a time is known, also of a stripped pod.
+func TestMakerOf(t *testing.T) {
+	for kind, want := range map[string]string{"ReplicaSet": "ReplicaSet", "StatefulSet": "StatefulSet", "Job": ""} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationGangMin: "4"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "u", Controller: new(true)}}},
+			Spec: v1.PodSpec{SchedulerName: SchedulerName}}
+		for _, p := range []*v1.Pod{pod, StripPod(pod)} {
+			if got := FromPod(p, nil, Rules{}); got.Role != want || got.GroupMin != 4 {
+				t.Errorf("of a %s: %+v, want the role %q", kind, got, want)
+			}
+		}
+	}
+}

@@ -57,7 +57,7 @@ type Pod struct {
 	Gang     string // LabelGang of a pod with a node: whom it was bound for; "" when somebody else bound it
 	Group    string // the group that it names, in its own namespace; "" for a gang of one
 	GroupMin int    // of an ImpliedGroup: how many of its pods start together, 0 if this pod does not say
-	Role     string // its task in a Volcano PodGroup, "" when it has none
+	Role     string // its task in a Volcano PodGroup; of an ImpliedGroup, makerOf
 	Queue    string // LabelQueue of the pod itself; "" leaves it to the namespace
 	Priority int64
 

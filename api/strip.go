@@ -45,7 +45,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
 		_, uid := controllerOf(p)
-		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller, UID: types.UID(uid)}}
+		out.OwnerReferences = []metav1.OwnerReference{{Controller: owner.Controller, Kind: makerOf(p), UID: types.UID(uid)}}
 		if volcanoPerController(p) {
 			out.OwnerReferences[0].UID = owner.UID
 		}

@@ -69,7 +69,11 @@ func (c *Core) obstacle(g *gang) report.Reason {
 	case g.single:
 		return report.PodNotReady()
 	}
-	return report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
+	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
+	if len(g.members) < least {
+		words.Message += report.MadeInTurn(g.maker())
+	}
+	return words
 }
 
 // missingGroup returns the PodGroup that the pod of a gang of one names.

@@ -66,3 +66,17 @@ func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 	}
 	return out
 }
+
+// maker returns api.Pod.Role of the pods of an implied group, which one controller made.
+func (g *gang) maker() string {
+	var first *pod
+	for _, p := range g.members {
+		if first == nil || p.UID < first.UID {
+			first = p
+		}
+	}
+	if first == nil || g.name.Kind != api.ImpliedGroup {
+		return ""
+	}
+	return first.Role
+}

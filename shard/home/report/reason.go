@@ -161,6 +161,19 @@ func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
 	return Reason{v1alpha1.ReasonNotEnoughPods, words}
 }
 
+// MadeInTurn says how the controller of a gang's pods is told to make them at once, where fewer than the minimum exist.
+func MadeInTurn(controller string) string {
+	switch controller {
+	case "StatefulSet":
+		return ": a StatefulSet with podManagementPolicy OrderedReady makes a pod when the one before is ready," +
+			" so write Parallel"
+	case "ReplicaSet":
+		return ": a Deployment with strategy RollingUpdate makes maxSurge and maxUnavailable pods at a time," +
+			" so let these add up to gang-min, or write Recreate"
+	}
+	return ""
+}
+
 // Finished says that all pods of a gang have ended, and enough of them have succeeded. at is when the last one ended,
 // as a Unix time; 0 if that is not known.
 func Finished(succeeded, failed int, at int64) Reason {
