@@ -95,7 +95,7 @@ const (
 
 // Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, SupplyExceeded, NotEnoughPods and NeverFits. Those
 // of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, NotEnoughPodsOfTask, PodGroupNotFound,
-// UnsupportedConstraint, VolumesNotBound, NeverFits and QueueNotAllowed.
+// UnsupportedConstraint, VolumesNotBound, NeverFits, QueueNotAllowed and BindingRejected.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed. Pods say so that said Unschedulable before
@@ -104,6 +104,7 @@ const (
 	ReasonNoNodeFits            = "NoNodeFits"            // False: quota would admit it, and no node would take a pod of it even if the node were empty, or all nodes together not all of it, or there are too few topology domains
 	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
+	ReasonBindingRejected       = "BindingRejected"       // False: the API server rejects a Binding; its words follow
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist
 	ReasonUnsupportedConstraint = "UnsupportedConstraint" // False: a pod uses what is not built yet; the message names the field
 )

@@ -6826,6 +6826,7 @@ type BindResult struct {
 	Outcome         BindOutcome            `protobuf:"varint,2,opt,name=outcome,proto3,enum=basalt.wire.v1.BindOutcome" json:"outcome,omitempty"`
 	Node            string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	ResourceVersion string                 `protobuf:"bytes,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"` // of the pod that resolving found free: an older one can no longer be bound
+	Rejected        string                 `protobuf:"bytes,5,opt,name=rejected,proto3" json:"rejected,omitempty"`                                      // with BIND_FREE: the API server rejected the Binding with these words, and may do so again
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6884,6 +6885,13 @@ func (x *BindResult) GetNode() string {
 func (x *BindResult) GetResourceVersion() string {
 	if x != nil {
 		return x.ResourceVersion
+	}
+	return ""
+}
+
+func (x *BindResult) GetRejected() string {
+	if x != nil {
+		return x.Rejected
 	}
 	return ""
 }
@@ -9414,13 +9422,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x12\"\n" +
 	"\rsent_pod_uids\x18\x03 \x03(\tR\vsentPodUids\x12*\n" +
-	"\x05bound\x18\x04 \x03(\v2\x14.basalt.wire.v1.HeldR\x05bound\"\x9b\x01\n" +
+	"\x05bound\x18\x04 \x03(\v2\x14.basalt.wire.v1.HeldR\x05bound\"\xb7\x01\n" +
 	"\n" +
 	"BindResult\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x125\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1b.basalt.wire.v1.BindOutcomeR\aoutcome\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12)\n" +
-	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\"v\n" +
+	"\x10resource_version\x18\x04 \x01(\tR\x0fresourceVersion\x12\x1a\n" +
+	"\brejected\x18\x05 \x01(\tR\brejected\"v\n" +
 	"\vBindResults\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x124\n" +

@@ -3,9 +3,11 @@ package effect
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"basalt.dev/basalt/api/store/protocol"
@@ -62,12 +64,44 @@ func TestBindDone(t *testing.T) {
 		{nil, event.BindOK},
 		{apierrors.NewConflict(pods, "p", errors.New("it moved")), event.BindConflict},
 		{fmt.Errorf("bind: %w", apierrors.NewNotFound(pods, "p")), event.BindNotFound},
-		{apierrors.NewForbidden(pods, "p", errors.New("denied")), event.BindUnknown},
 		{apierrors.NewTooManyRequests("later", 1), event.BindUnknown},
 		{errors.New("connection reset"), event.BindUnknown},
 	} {
 		o := event.BindPod{Row: event.RowID{PodUID: "u", N: 3}}
 		if got := BindDone(o, c.err); got != (event.BindDone{Row: o.Row, Outcome: c.want}) {
+			t.Errorf("%v: %+v", c.err, got)
+		}
+	}
+}
+
+// What the API server rejects, and is likely to reject again, is told from what it could not do now.
+func TestBindRejected(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	long := strings.Repeat("x", 600)
+	hook := func(code int32) error {
+		says := `admission webhook "w" denied the request: no`
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: says}}
+	}
+	proxy := apierrors.NewGenericServerResponse(403, "create", pods, "p", "<html>", 0, true)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{apierrors.NewForbidden(pods, "p", errors.New("policy\n denied")), `pods "p" is forbidden: policy denied`},
+		{fmt.Errorf("bind: %w", apierrors.NewBadRequest("no")), "bind: no"},
+		{&apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Message: long}}, long[:509] + "..."},
+		{&apierrors.StatusError{ErrStatus: metav1.Status{Code: 413, Message: "no"}}, "no"},
+		{hook(409), `admission webhook "w" denied the request: no`},
+		{hook(404), `admission webhook "w" denied the request: no`},
+		{hook(500), `admission webhook "w" denied the request: no`},
+		{proxy, ""},
+		{apierrors.NewUnauthorized("no"), ""},
+		{apierrors.NewInternalError(errors.New("failed calling webhook")), ""},
+		{apierrors.NewServiceUnavailable("no"), ""},
+		{errors.New("denied the request"), ""},
+	} {
+		got := BindDone(event.BindPod{}, c.err)
+		if got.Why != c.want || (got.Outcome == event.BindRejected) != (c.want != "") {
 			t.Errorf("%v: %+v", c.err, got)
 		}
 	}

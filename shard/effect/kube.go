@@ -1,9 +1,12 @@
 package effect
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
@@ -16,18 +19,50 @@ type Found struct {
 	Version string // of the pod now
 }
 
-// BindDone returns the answer to a BindPod. Of any error but the two that say that nothing was done, the outcome is unknown.
+// BindDone returns the answer to a BindPod. Of an error that says neither that nothing was
+// done nor that the API server rejects it, the outcome is unknown.
 func BindDone(o event.BindPod, err error) event.BindDone {
 	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
 	switch {
 	case err == nil:
 		done.Outcome = event.BindOK
+	case rejected(err):
+		done.Outcome, done.Why = event.BindRejected, Words(err)
 	case apierrors.IsConflict(err):
 		done.Outcome = event.BindConflict
 	case apierrors.IsNotFound(err):
 		done.Outcome = event.BindNotFound
 	}
 	return done
+}
+
+// rejected reports whether the API server said no to a write, and is likely to say so again: an admission policy, a
+// webhook that denies it, with whatever code, or a right that is missing. What a proxy in between says is no such
+// answer.
+func rejected(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return false
+	}
+	switch status.Status().Code {
+	case 400, 403, 413, 422:
+		return true
+	}
+	says := status.Status().Message
+	return strings.Contains(says, "denied the request") || strings.Contains(says, "denied request")
+}
+
+// wordsAtMost bounds the bytes of what the API server said that is passed on.
+const wordsAtMost = 512
+
+// Words returns what the API server said in an error, in one line of at most wordsAtMost bytes.
+func Words(err error) string {
+	says := strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
+	if len(says) <= wordsAtMost {
+		return says
+	}
+	const more = "..."
+	return strings.ToValidUTF8(says[:wordsAtMost-len(more)], "") + more
 }
 
 // ResolveDone returns the answer to a ResolveBinding.

@@ -59,6 +59,7 @@ type VolumesBound struct {
 type BindDone struct {
 	Row     RowID
 	Outcome BindOutcome
+	Why     string // with BindRejected: the API server's words
 }
 
 // BindOutcome is what the API server said to a Binding.
@@ -70,6 +71,7 @@ const (
 	BindConflict             // 409
 	BindNotFound             // 404
 	BindUnknown              // no answer, or any other
+	BindRejected             // it said no, and may say so again: a policy, a webhook or a missing right forbids it
 )
 
 // ResolveDone answers ResolveBinding.

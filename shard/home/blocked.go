@@ -1,6 +1,7 @@
 package home
 
 import (
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
@@ -61,9 +62,12 @@ func (c *Core) obstacle(g *gang) report.Reason {
 		if role, have := g.lacks(); role != nil {
 			return report.NotEnoughOfRole(have, role)
 		}
+		if why := g.restsAsWhole(); !why.None() {
+			return why
+		}
 		return g.lacksVolumes()
 	case t.placed+t.candidates+t.refusals >= least:
-		return report.PodRefused(t.refused.Pod)
+		return report.PodRefused(t.refused.Pod, t.refused.refusal())
 	case g.single && t.withheld > 0:
 		return report.PodWithheld()
 	case g.single:
@@ -115,7 +119,7 @@ func (c *Core) judge(g *gang) {
 		g.blocked = report.NoCoordinator()
 	default:
 		c.wakeAt(g, a.at.Add(c.cfg.CoordinatorQuiet))
-		if !g.blocked.NoRoom() && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
+		if !g.blocked.Outlasts() {
 			g.blocked = report.Requested()
 		}
 	}
@@ -162,7 +166,7 @@ func (g *gang) reservedVerdict() report.Verdict {
 		return v
 	case g.blocked.NoRoom():
 		return report.Verdict{Reason: report.NoCapacity()}
-	case g.blocked.Is(v1alpha1.ReasonVolumesNotBound):
+	case g.blocked.Outlasts():
 		return report.Verdict{Reason: report.ReleasedFor(g.blocked)}
 	case !g.blocked.None():
 		return report.Verdict{Reason: g.blocked}
@@ -200,6 +204,9 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 
 // partWords says that a gang was bound in part for too long.
 func (c *Core) partWords(g *gang) report.Reason {
+	if why := g.rejectedWords(); !why.None() {
+		return report.PartlyRejected(g.tally.placed, g.minCount(), why)
+	}
 	return report.Partly(g.tally.placed, g.minCount(), c.cfg.RollForward)
 }
 
@@ -208,8 +215,8 @@ func (g *gang) podReason(p *pod) report.Reason {
 	switch {
 	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.withheld || p.gone:
 		return report.Reason{}
-	case p.Refused != nil:
-		return report.Reason{Code: p.Refused.Reason, Message: p.Refused.Message}
+	case p.refusal() != nil:
+		return report.Reason{Code: p.refusal().Reason, Message: p.refusal().Message}
 	case p.stage == committed || p.stage == bound || g.state == preparing || g.state == binding:
 		return report.Reason{}
 	}
@@ -217,4 +224,33 @@ func (g *gang) podReason(p *pod) report.Reason {
 		return g.blocked // others leave for it: no node is to be bought
 	}
 	return g.blocked.OnPod()
+}
+
+// refusal says why the pod is not placed as it is, nil if it may be.
+func (p *pod) refusal() *api.Refusal {
+	if p.Refused != nil {
+		return p.Refused
+	}
+	return p.rejected.why
+}
+
+// rejectedWords says of which pod the API server rejects the Binding, nothing if of none.
+func (g *gang) rejectedWords() report.Reason {
+	if p := g.tally.rejected; p != nil {
+		return report.PodRefused(p.Pod, p.rejected.why)
+	}
+	return report.Reason{}
+}
+
+// restsAsWhole returns why a gang that was undone rests, nothing if it does not.
+func (g *gang) restsAsWhole() report.Reason {
+	x := &g.search.rejected
+	if x.why != nil && g.group != nil && g.group.Generation == x.group {
+		for _, p := range g.members {
+			if p.Node == "" && !p.Finished && !p.Deleting && p.Owner == x.owner {
+				return report.Reason{Code: x.why.Reason, Message: x.why.Message}
+			}
+		}
+	}
+	return report.Reason{}
 }

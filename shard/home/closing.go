@@ -276,7 +276,9 @@ func (g *gang) mayBind() bool {
 // close begins to roll back a gang that is bound in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
-	c.warn(g, v1alpha1.ReasonRolledBack, c.partWords(g).Message+": evicting its bound pods so that the gang can be rescheduled as a whole")
+	g.restAsWhole(c.now, g.rejectedWords())
+	c.warn(g, v1alpha1.ReasonRolledBack, c.partWords(g).Message+
+		": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
 		c.retreat(g, rollBack)
 		return
@@ -334,7 +336,7 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {
-		c.evictPod(g, p, cmp.Or(g.whyEvicted(),
+		c.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
 }

@@ -473,8 +473,11 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:
 			shard := p.shard
-			c.podFree(p)
-			p.prefer = shard
+			if c.podFree(p); r.GetRejected() != "" {
+				g.reject(p, c.now, r.GetRejected())
+			} else {
+				p.prefer = shard
+			}
 		case wire.BindOutcome_BIND_GONE:
 			p.gone = true
 			c.podFree(p)

@@ -9,7 +9,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
@@ -166,7 +165,9 @@ func (c *Core) advance(g *gang) {
 	g.next, g.looked = time.Time{}, c.now
 	for turns := 0; ; turns++ {
 		before := g.state
-		g.tally = c.count(g)
+		if g.tally = c.count(g); !g.tally.again.IsZero() {
+			c.wakeAt(g, g.tally.again)
+		}
 		c.drive(g)
 		if g.dropped {
 			return
@@ -277,7 +278,7 @@ func (c *Core) collect(g *gang) {
 			return
 		}
 	}
-	if !why.None() || !g.blocked.NoRoom() && !g.blocked.Is(v1alpha1.ReasonVolumesNotBound) {
+	if !why.None() || !g.blocked.Outlasts() {
 		g.blocked = why
 	}
 	if !why.None() {
@@ -395,12 +396,15 @@ func (c *Core) bind(g *gang) {
 		c.start(g)
 		return
 	}
+	if g.tally.rejected != nil {
+		g.forget() // or nothing would have it looked at again
+	}
 	if g.tally.alive == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver) // every pod came back: from the start, all or nothing again
 		return
 	}
 	limit := c.rollUntil(g)
-	if !c.now.Before(limit) {
+	if !c.now.Before(limit) || g.isRejected() && !c.obstacle(g).None() {
 		if g.mayEvict() {
 			if g.mayBind() {
 				c.retreat(g, startOver) // and then look again

@@ -53,6 +53,8 @@ type search struct {
 
 	refusals int // Commits that were refused for some of their pods, since the gang last started or got a node
 
+	rejected rejection // of a gang that was undone for it
+
 	tried      time.Time // when more than summaries show was requested last,
 	triedNodes uint64    // and Core.nodes then
 	short      *shortage // of the last round that failed, nil after a search

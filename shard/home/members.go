@@ -26,16 +26,19 @@ type tally struct {
 	changing   int  // candidates whose version is about to change
 	refused    *pod // the first that cannot be placed as it is
 	refusals   int
-	scarce     int // candidates with claims that need volumes which are there already
-	alive      int // bound, and of the present life (gang.go)
-	placed     int // those, and of those that have succeeded the ones that count for it
-	succeeded  int // that had a node
+	rejected   *pod      // the first of these whose Binding the API server rejects
+	again      time.Time // when one of those is tried again, zero for never
+	scarce     int       // candidates with claims that need volumes which are there already
+	alive      int       // bound, and of the present life (gang.go)
+	placed     int       // those, and of those that have succeeded the ones that count for it
+	succeeded  int       // that had a node
 	failed     int
 	placedAs   map[string]int // of placed, those with a role, by role
 	priority   int64
 }
 
 func (c *Core) count(g *gang) (t tally) {
+	t.again = g.search.rejected.goesOn(c.now, t.again)
 	for _, p := range g.members {
 		if p.Finished {
 			if c.uncount(p); !p.End.Succeeded {
@@ -48,6 +51,7 @@ func (c *Core) count(g *gang) (t tally) {
 		if t.unfinished++; t.unfinished == 1 || p.Priority > t.priority {
 			t.priority = p.Priority
 		}
+		t.again = p.rejected.goesOn(c.now, t.again)
 		switch {
 		case p.isBound():
 			if t.bound++; g.lives(p) {
@@ -69,8 +73,11 @@ func (c *Core) count(g *gang) (t tally) {
 			if len(p.Scarce) > 0 {
 				t.scarce++
 			}
-		case p.Refused != nil:
+		case p.Refused != nil || p.rejected.why != nil:
 			t.refusals++
+			if p.Refused == nil && (t.rejected == nil || comparePods(p, t.rejected) < 0) {
+				t.rejected = p
+			}
 			if t.refused == nil || comparePods(p, t.refused) < 0 {
 				t.refused = p
 			}

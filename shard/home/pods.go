@@ -49,6 +49,8 @@ type pod struct {
 	evicting   uint64        // ID of the EvictPod that is not answered
 	evictAt    time.Time
 
+	rejected rejection // its Bindings, by the API server
+
 	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
@@ -74,7 +76,8 @@ func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved,
 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
-	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld && !p.gone && p.Refused == nil
+	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld &&
+		!p.gone && p.Refused == nil && p.rejected.why == nil
 }
 
 func comparePods(a, b *pod) int {
@@ -155,6 +158,11 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		if p.stage == nowhere && p.gang != nil {
 			c.hasten(p.gang)
 		}
+	}
+	if p.rejected.times > 0 && !p.writing && p.stage == nowhere && p.gang != nil &&
+		api.NewerVersion(seen.ResourceVersion, newer(p.version, p.resolved)) { // somebody else has edited it
+		p.gang.triesAnew(map[string]*pod{p.UID: p})
+		c.touch(p.gang)
 	}
 	p.version = newer(p.version, seen.ResourceVersion)
 	if changing && !p.changing() && p.gang != nil {
@@ -248,4 +256,59 @@ func (c *Core) onPodGone(uid string) {
 	c.revote(lost)
 	c.leave(p)
 	c.implied(changed)
+}
+
+// The API server may reject the Binding of a pod and go on doing so: an admission policy or a webhook forbids it. What
+// the pod holds and is charged is for others then. It is bound again at once a few times, on nodes drawn at random, as
+// the node may be why. Then it rests: it is no candidate, like a pod that cannot be placed as it is, so the gang goes
+// on with others if these are enough. A gang that is bound in part and cannot be completed without it is undone at
+// once, and rests as a whole, for its controllers make new pods: until one of another controller comes. Whoever edits
+// the pod or its group ends the rest. All of this is forgotten with the pod and the gang: an heir tries anew.
+
+// rejection is what is remembered of Bindings that the API server rejected, one after another.
+type rejection struct {
+	times int
+	why   *api.Refusal // of who rests, nil for nobody,
+	until time.Time    // and until when
+	owner uint64       // of a gang that was undone: the controller of the pod that was rejected,
+	group int64        // and the generation of the group
+}
+
+const (
+	rejectedAtOnce = 2               // times that a pod is bound again at once
+	rejectedPause  = 5 * time.Second // for which it rests then, twice as long each time,
+	rejectedMost   = 5 * time.Minute // and at most
+)
+
+// rest takes note of a rejection, and begins a pause that is longer than the one before, but for the first few times.
+func (x *rejection) rest(now time.Time, why *api.Refusal, free int) {
+	x.times++
+	if n := x.times - free - 1; n >= 0 {
+		x.why, x.until = why, now.Add(min(rejectedPause<<min(n, 8), rejectedMost))
+	}
+}
+
+// goesOn ends a rest that is over, and returns when one that is not ends, or the time given if that is earlier.
+func (x *rejection) goesOn(now, or time.Time) time.Time {
+	switch {
+	case x.why == nil:
+	case !now.Before(x.until):
+		x.why = nil
+	case or.IsZero() || x.until.Before(or):
+		return x.until
+	}
+	return or
+}
+
+func (x *rejection) words() string {
+	if x.why == nil {
+		return ""
+	}
+	return x.why.Message
+}
+
+// isRejected reports whether a gang is bound in part, and the API server rejects Bindings of the rest.
+func (g *gang) isRejected() bool {
+	t := &g.tally
+	return t.rejected != nil && t.bound > 0 && t.committed == 0 && len(g.lost) == 0
 }

@@ -678,7 +678,8 @@ func (s *script) run(line string) []string {
 		for _, text := range w.plain[2:] {
 			pod, node, _ := strings.Cut(text, "@")
 			if pod != "heir" {
-				m.Results = append(m.Results, &wire.BindResult{PodUid: pod, Outcome: outcome, Node: node, ResourceVersion: w.value["resolved"]})
+				m.Results = append(m.Results, &wire.BindResult{PodUid: pod, Outcome: outcome, Node: node,
+					ResourceVersion: w.value["resolved"], Rejected: strings.ReplaceAll(w.value["rejected"], "_", " ")})
 			}
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_BindResults{BindResults: m}})

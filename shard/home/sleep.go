@@ -4,6 +4,9 @@ import (
 	"container/heap"
 	"slices"
 	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // Waiting for capacity. A gang that found too little sleeps until a summary shows freed capacity or other nodes, and for longer
@@ -237,4 +240,33 @@ func (b *best) sorted() []*gang {
 	out := slices.Clone(b.gangs)
 	slices.SortFunc(out, compareGangs)
 	return out
+}
+
+// reject takes note that the API server rejected the Binding of a pod.
+func (g *gang) reject(p *pod, now time.Time, words string) {
+	p.rejected.rest(now, report.Rejected(words), rejectedAtOnce)
+	if p.rejected.why != nil {
+		p.charged = false
+	}
+	g.search.order = max(g.search.order+1, firstDrawn)
+}
+
+// triesAnew has a gang forget what the API server said: it was edited, or a pod of it.
+func (g *gang) triesAnew(pods map[string]*pod) {
+	for _, p := range pods {
+		p.rejected = rejection{}
+	}
+	g.edits.pending = g.edits.pending || g.search.rejected.times > 0
+	g.search.rejected = rejection{}
+}
+
+// restAsWhole has a gang that is about to be undone rest if Bindings of it are rejected.
+func (g *gang) restAsWhole(now time.Time, words report.Reason) {
+	x := &g.search.rejected
+	if words.None() || g.group == nil {
+		*x = rejection{}
+		return
+	}
+	x.owner, x.group = g.tally.rejected.Owner, g.group.Generation
+	x.rest(now, &api.Refusal{Reason: words.Code, Message: words.Message}, 0)
 }

@@ -181,7 +181,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 		c.finish(r)
 		return
 	}
-	r.resolveAt = c.now
+	r.rejected, r.resolveAt = ev.Why, c.now
 	if !c.resolveWaits { // else the next tick decides who comes first
 		c.resolve(r)
 	}

@@ -499,7 +499,10 @@ func (s *script) run(line string) []string {
 		return s.step(ev)
 
 	case "bound": // a/1/p1 ok|conflict|notfound|unknown
-		return s.step(event.BindDone{Row: row(w.plain[0]), Outcome: map[string]event.BindOutcome{"ok": event.BindOK, "conflict": event.BindConflict, "notfound": event.BindNotFound, "unknown": event.BindUnknown}[w.plain[1]]})
+		return s.step(event.BindDone{Row: row(w.plain[0]), Outcome: map[string]event.BindOutcome{
+			"ok": event.BindOK, "conflict": event.BindConflict, "notfound": event.BindNotFound,
+			"unknown": event.BindUnknown, "rejected": event.BindRejected}[w.plain[1]],
+			Why: strings.ReplaceAll(w.value["why"], "_", " ")})
 
 	case "resolved": // a/1/p1 free|gone|retry|NODE version=
 		ev := event.ResolveDone{Row: row(w.plain[0]), Outcome: event.ResolvedBound, Node: w.plain[1]}
@@ -697,6 +700,9 @@ func printMessage(e *wire.Envelope) string {
 		out := fmt.Sprintf("BindResults %s %d", b.BindResults.GangUid, b.BindResults.Serial)
 		for _, r := range b.BindResults.Results {
 			out += fmt.Sprintf(" %s:%s@%s", r.PodUid, strings.TrimPrefix(r.Outcome.String(), "BIND_"), r.Node)
+			if r.Rejected != "" {
+				out += " rejected: " + r.Rejected
+			}
 			if r.ResourceVersion != "" {
 				out += " version " + r.ResourceVersion
 			}

@@ -83,6 +83,7 @@ type result struct {
 	outcome    wire.BindOutcome
 	node       string
 	version    string // of a pod that resolving found free
+	rejected   string // why the API server rejected its Binding
 	at         time.Time
 	unreported bool // in gang.unreported
 }
@@ -159,6 +160,7 @@ type row struct {
 	binding   bool      // BindPod is not answered
 	resolving bool      // ResolveBinding is not answered
 	version   string    // of the pod once resolving found it free
+	rejected  string    // why the API server rejected its Binding
 	resolveAt time.Time
 	retries   int
 }
@@ -361,13 +363,14 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 // note records what became of a pod, to be sent to its home shard.
 func (c *Core) note(r *row, outcome wire.BindOutcome, node string) {
 	g := r.gang
-	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node && old.version == r.version {
+	if old, ok := g.results[r.uid]; ok && old.serial == r.serial() && old.outcome == outcome && old.node == node &&
+		old.version == r.version && old.rejected == r.rejected {
 		return
 	}
 	if !g.results[r.uid].unreported {
 		g.unreported = append(g.unreported, r.uid)
 	}
-	g.results[r.uid] = result{r.serial(), outcome, node, r.version, c.now, true}
+	g.results[r.uid] = result{r.serial(), outcome, node, r.version, r.rejected, c.now, true}
 	c.unreported[g.key] = true
 	if m := r.commit; m == nil || m.sent == 0 || m.sent == 1 && r.phase == sent {
 		c.urgent = true // nothing more to wait for
@@ -400,7 +403,8 @@ func (c *Core) sendResults() {
 			if bySerial[r.serial] == nil {
 				serials = append(serials, r.serial)
 			}
-			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node, ResourceVersion: r.version})
+			bySerial[r.serial] = append(bySerial[r.serial], &wire.BindResult{PodUid: pod, Outcome: r.outcome, Node: r.node,
+				ResourceVersion: r.version, Rejected: r.rejected})
 		}
 		for _, s := range serials {
 			for part := range slices.Chunk(bySerial[s], c.cfg.MaxNamed) {

@@ -403,7 +403,8 @@ func TestListsAreNotOlderThanTheQuestion(t *testing.T) {
 func TestBindAnswers(t *testing.T) {
 	for code, want := range map[int]event.BindOutcome{
 		201: event.BindOK, 409: event.BindConflict, 404: event.BindNotFound,
-		0: event.BindUnknown, 400: event.BindUnknown, 401: event.BindUnknown, 403: event.BindUnknown, 413: event.BindUnknown, 422: event.BindUnknown,
+		0: event.BindUnknown, 401: event.BindUnknown,
+		400: event.BindRejected, 403: event.BindRejected, 413: event.BindRejected, 422: event.BindRejected,
 		429: event.BindUnknown, 500: event.BindUnknown, 503: event.BindUnknown, 504: event.BindUnknown,
 	} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {

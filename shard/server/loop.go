@@ -296,15 +296,15 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	}
 }
 
-// refusedPause is how much later the cores hear of a Binding that the API server refused for a reason that may last. It
-// bounds the rate at which a pod that nobody may bind is placed again.
+// refusedPause is how much later the cores hear of a Binding that the API server failed to judge. It bounds the rate at
+// which a pod is placed again that nobody can bind now. Of one that is rejected they hear at once: its home gives its
+// room and its quota back, and waits for longer.
 const refusedPause = 3 * time.Second
 
-// refusedBinding reports whether the API server refused a Binding for a reason that may last: an admission policy, a webhook that
-// fails, a namespace that is being deleted, a missing right.
+// refusedBinding reports whether the API server could not judge a Binding, and may not for a while: a webhook fails,
+// or the credentials of the shard are not accepted.
 func refusedBinding(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
-		apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
+	return apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // postAfter posts an event after a pause, without holding a worker.
@@ -325,10 +325,12 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, 
 	switch done.Outcome {
 	case event.BindOK:
 		fault.Crash(fault.BindingAnswered)
+	case event.BindRejected:
+		l.log.Warn("Binding rejected", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	case event.BindUnknown:
 		l.log.Warn("Binding failed, resolving its outcome", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	}
-	if refusedBinding(err) {
+	if done.Outcome == event.BindUnknown && refusedBinding(err) {
 		pause = refusedPause
 	}
 	l.metrics.binding(done.Outcome)

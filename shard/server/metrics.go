@@ -112,7 +112,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 func (m *metrics) step(took time.Duration) { m.steps.Observe(took.Seconds()) }
 
 func (m *metrics) binding(o event.BindOutcome) {
-	m.bindings.WithLabelValues(map[event.BindOutcome]string{event.BindOK: "ok", event.BindConflict: "conflict", event.BindNotFound: "not_found", event.BindUnknown: "unknown"}[o]).Inc()
+	m.bindings.WithLabelValues(map[event.BindOutcome]string{event.BindOK: "ok", event.BindConflict: "conflict",
+		event.BindNotFound: "not_found", event.BindUnknown: "unknown", event.BindRejected: "rejected"}[o]).Inc()
 }
 
 func (m *metrics) write(kind string, o event.StatusOutcome) {

@@ -114,8 +114,8 @@ func (w *world) act(line string) {
 	case "together": // PodGroups that are made from now on may be ones whose pods are to be in one zone, or in slices, and nodes have cliques
 		l.together = true
 		l.label()
-	case "lives", "judge": // gangs live more than once; nothing has changed for a while
-		w.live(f[0])
+	case "lives", "policy", "rests", "judge": // contend.go
+		w.live(f)
 	case "doors": // groups of other kinds are served, by shards that start from now on
 		l.doors, a.PodRules.Volcano = true, true
 	case "volcano-group":
@@ -461,6 +461,7 @@ func (w *world) endFaults() {
 	w.record.add(w.now.Sub(w.start), "calm")
 	w.calm = true
 	clear(w.slow)
+	w.load.policies = nil
 	w.log("calm: the faults end")
 	w.freeVolumes()
 	w.store.unreliable, w.api.unreliable = 0, 0

@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,7 +158,41 @@ func finished(p *corev1.Pod) bool { return model.Finished(p) }
 
 // bind is a Binding.
 func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) error {
+	if err := a.refuses("binding", name, node); err != nil {
+		return err
+	}
 	return a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
+}
+
+// policy is an admission policy that refuses a kind of write about some pods and their PodGroup, as long as the world
+// is not calm: binding, eviction or status.
+type policy struct {
+	verb, prefix string // of the names of pods
+	which        string // all, half for every other write, or the name of a node
+}
+
+// refuses returns why a write is refused, nil if it is not.
+func (a *apiServer) refuses(verb, pod, node string) error {
+	for _, p := range a.w.load.policies {
+		if p.verb != verb || !strings.HasPrefix(pod, p.prefix) ||
+			p.which != "all" && p.which != node && (p.which != "half" || a.Version()%2 == 0) {
+			continue
+		}
+		a.w.count("writes refused by a policy: " + verb)
+		why := fmt.Sprintf("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no %s of %s", verb, p.prefix)
+		if api.BucketOf(p.prefix)%2 == 0 {
+			return a.Pods.Invalid(pod, why)
+		}
+		return apierrors.NewForbidden(a.Pods.Resource, pod, errors.New(why))
+	}
+	return nil
+}
+
+// mayBind reports whether no policy is in the way of a pod's Binding, wherever it goes.
+func (l *workload) mayBind(p *corev1.Pod) bool {
+	return !slices.ContainsFunc(l.policies, func(x policy) bool {
+		return x.verb == "binding" && x.which != "half" && strings.HasPrefix(p.Name, x.prefix)
+	})
 }
 
 // resolve is what package kube does.
@@ -173,6 +210,9 @@ func (a *apiServer) resolve(o event.ResolveBinding) event.ResolveDone {
 // explain is ExplainPod.
 func (a *apiServer) explain(o event.WritePodCondition) event.StatusWritten {
 	a.w.count("conditions written")
+	if err := a.refuses("status", o.Name, ""); err != nil {
+		return effect.StatusWritten(o.ID, "", err)
+	}
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, o.ResourceVersion, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: o.Reason, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
 	version := ""
@@ -191,6 +231,9 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 		return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
 	}
 	a.w.check.evicts(who, p)
+	if err := a.refuses("eviction", o.Name, ""); err != nil {
+		return effect.StatusWritten(o.ID, "", err)
+	}
 	a.w.count("evictions")
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
@@ -239,6 +282,9 @@ func (a *apiServer) replaceQueueStatus(o event.WriteQueueStatus) event.StatusWri
 }
 
 func (a *apiServer) replaceGroupStatus(o event.WritePodGroupStatus) event.StatusWritten {
+	if err := a.refuses("status", o.Name+"-", ""); err != nil {
+		return effect.StatusWritten(o.ID, "", err)
+	}
 	return effect.StatusWritten(o.ID, "", a.ReplacePodGroupStatus(o.Namespace, o.Name, o.UID, o.Status))
 }
 

@@ -442,6 +442,7 @@ type life struct {
 	whole bool      // it had its minimum
 	short time.Time // since when it has less by the loss of a pod, zero while it has its minimum
 	empty time.Time // since when nothing of it is alive, zero while something is
+	began time.Time // when something of it was
 }
 
 // underWay is how long after the last pod of a life others may be bound that belong to it: they were committed before.
@@ -455,7 +456,7 @@ func (c *check) lived(name string) {
 		return
 	}
 	was := c.lives[name]
-	now := life{whole: was.whole, short: was.short, empty: was.empty}
+	now := life{whole: was.whole, short: was.short, empty: was.empty, began: was.began}
 	succeeded := 0
 	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
 		switch {
@@ -464,6 +465,9 @@ func (c *check) lived(name string) {
 		case p.Status.Phase == corev1.PodSucceeded && p.Labels[api.LabelGang] == g.uid:
 			succeeded++
 		}
+	}
+	if was.alive == 0 {
+		now.began = w.now
 	}
 	switch {
 	case now.alive == 0 && was.empty.IsZero():
@@ -487,25 +491,34 @@ func (w *world) judgeRest(name string) {
 		return
 	}
 	seen := w.check.gang(g.uid)
-	if now := w.check.lives[name]; now.alive > 0 && now.alive < g.least && !now.whole {
+	if now := w.check.lives[name]; now.alive > 0 && now.alive < g.least && !now.whole && !w.mayBeInPart(name) {
 		w.fail("progress: %s %s stands in part at rest: %d of at least %d pods run%s",
 			g.kind, name, now.alive, g.least, w.load.explain())
 	}
 	var waiting []*corev1.Pod
+	refused, leaving := false, false
 	placed, odd := 0, seen.meddled || seen.inherited && !l.lives || seen.relabelled || seen.floor != nil
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
 		switch {
 		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
 			odd = true
+		case waits(p) && !l.mayBind(p):
+			refused = true
 		case waits(p):
 			waiting = append(waiting, p)
 		case p.Spec.NodeName == "" && !finished(p):
+		case l.policies != nil && p.DeletionTimestamp != nil && !finished(p):
+			leaving = true
 		case p.Labels[api.LabelGang] != g.uid && (!l.lives || w.check.paid[string(p.UID)] != g.queue):
 			odd = true // of a namesake, or bound by hand
 		case finished(p) && p.Labels[api.LabelGang] != g.uid:
 		case p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil:
 			placed++
 		}
+	}
+	lacks := max(1, g.least-placed)
+	if refused && !odd && !leaving && placed == 0 && len(waiting) < lacks {
+		w.judgeRefused(name, g.uid)
 	}
 	if odd || len(waiting) == 0 {
 		return
@@ -517,7 +530,6 @@ func (w *world) judgeRest(name string) {
 			}
 		}
 	}
-	lacks := max(1, g.least-placed)
 	enough := func(pods []*corev1.Pod) bool {
 		for _, r := range seen.roles {
 			n := 0
@@ -541,9 +553,64 @@ func (w *world) judgeRest(name string) {
 	}
 }
 
+// mayBeInPart reports whether a policy is why a group stands in part: for a moment it may, until it is undone.
+func (w *world) mayBeInPart(name string) bool {
+	for _, p := range w.load.policies {
+		began := w.check.lives[name].began
+		if strings.HasPrefix(p.prefix, name+"-") && (p.verb == "eviction" || w.now.Sub(began) < partFor) {
+			return true
+		}
+	}
+	return false
+}
+
+// partFor is how long a group may stand in part that a policy keeps from starting: it is bound, told no a few times,
+// closed and evicted, and its kubelets take up to 5 seconds.
+const partFor = 15 * time.Second
+
+// rest is for how long gangs were charged in all, and before nothing changed any more.
+type rest struct {
+	charged, before map[string]time.Duration
+	since           time.Time
+}
+
+// rests takes note that nothing changes from now on.
+func (c *check) rests() {
+	r := &c.w.load.rest
+	r.since, r.before = c.w.now, map[string]time.Duration{}
+	for gang := range r.charged {
+		r.before[gang] = c.chargedFor(gang)
+	}
+	for gang := range c.granted {
+		r.before[gang] = c.chargedFor(gang)
+	}
+}
+
+// chargedFor is for how long a gang was charged.
+func (c *check) chargedFor(gang string) time.Duration {
+	if since := c.granted[gang]; !since.IsZero() {
+		return c.w.load.rest.charged[gang] + c.w.now.Sub(since)
+	}
+	return c.w.load.rest.charged[gang]
+}
+
+// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free.
+func (w *world) judgeRefused(who, gang string) {
+	lasted := w.now.Sub(w.load.rest.since)
+	w.count("gangs at rest that a policy refuses")
+	if had := w.check.chargedFor(gang) - w.load.rest.before[gang]; had > lasted*3/4 { // also while it searches
+		w.fail("progress: a policy refuses the Bindings of %s, and it was charged for %s of %s%s",
+			who, had, lasted, w.load.explain())
+	}
+}
+
 // judgePod judges a pod that waits by itself.
 func (w *world) judgePod(p *corev1.Pod) {
 	if w.load.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0 {
+		return
+	}
+	if !w.load.mayBind(p) {
+		w.judgeRefused("pod "+p.Name, string(p.UID))
 		return
 	}
 	queue := cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
@@ -693,6 +760,11 @@ func latest(a, b time.Time) time.Time {
 func (c *check) grants(gang string, there bool) {
 	switch {
 	case !there:
+		r := &c.w.load.rest
+		if r.charged == nil {
+			r.charged = map[string]time.Duration{}
+		}
+		r.charged[gang] = c.chargedFor(gang)
 		delete(c.granted, gang)
 	case c.granted[gang].IsZero():
 		c.granted[gang] = c.w.now

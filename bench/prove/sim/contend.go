@@ -321,6 +321,10 @@ func (d *drawer) aimOne(x *die, r *wire.ReservationRecord) {
 // waits and who stands in part (claims.go).
 //
 // The cluster is small: what is given back by one is what another waits for.
+//
+// In one of three of these, policies refuse writes for good: Bindings of a job, of one of its pods, of a single pod, on
+// one node, or every other one; evictions; statuses and conditions. Whom they refuse must leave room and quota to
+// others.
 
 // job is what a controller keeps up.
 type job struct {
@@ -349,6 +353,10 @@ func (d *drawer) lives() bool {
 	for _, name := range []string{"n1", "n3", "n4", "n5", "l1", "l2"} {
 		d.say("remove-node %s 1s", name)
 	}
+	y := w.newDie("policies")
+	if y.below(3) > 0 {
+		y = nil
+	}
 	stakes := x.below(2) == 0
 	for _, name := range queueNames {
 		limits := "capability - guarantee -"
@@ -363,7 +371,7 @@ func (d *drawer) lives() bool {
 	for i := range 1 + x.below(3) {
 		d.say("shard s%d", i)
 	}
-	l := &living{drawer: d, x: x, crashes: !w.cfg.Calm && x.below(2) == 0}
+	l := &living{drawer: d, x: x, policies: y, crashes: !w.cfg.Calm && x.below(2) == 0}
 	w.outside(4*time.Second, func() { l.phase(4) })
 	return true
 }
@@ -371,11 +379,29 @@ func (d *drawer) lives() bool {
 // living is the drawer of such a world.
 type living struct {
 	*drawer
-	x       *die
-	jobs    []*job
-	crashes bool
-	resting bool
-	singles int
+	x        *die
+	policies *die // there are some, nil for none
+	jobs     []*job
+	crashes  bool
+	resting  bool
+	singles  int
+}
+
+// govern has a policy refuse something of a job, of one of its pods, or of a pod by itself, or not.
+func (l *living) govern(prefix string, pods int) {
+	y := l.policies
+	if y == nil || y.below(3) > 0 {
+		return
+	}
+	verb := []string{"binding", "binding", "binding", "eviction", "status"}[y.below(5)]
+	if pods > 0 && y.below(2) == 0 {
+		prefix += fmt.Sprintf("%d-", y.below(pods))
+	}
+	which := "all"
+	if verb == "binding" {
+		which = []string{"all", "all", "all", "half", "n0", "n2"}[y.below(6)]
+	}
+	l.say("policy %s %s %s", verb, prefix, which)
 }
 
 // phase has some things happen, and then nothing but what controllers do, so many times.
@@ -391,7 +417,9 @@ func (l *living) phase(n int) {
 		w.outside(time.Duration(x.below(15000))*time.Millisecond, l.happen)
 	}
 	w.outside(16*time.Second, func() {
-		l.resting = true
+		if l.resting = true; l.policies != nil {
+			l.say("rests")
+		}
 		var judge func()
 		judge = func() {
 			l.say("judge")
@@ -425,6 +453,7 @@ func (l *living) happen() {
 	case what < 14:
 		name := fmt.Sprintf("single%d", l.singles)
 		l.singles++
+		l.govern(name, 0)
 		l.say("pod %s shape %d queue %s", name, 1+x.below(6), l.leaf())
 	case what < 19: // it ends
 		if p := l.aPod(func(p *corev1.Pod) bool { return running(p) && groupNamed(p) == "" }); p != nil {
@@ -511,6 +540,7 @@ func (l *living) newJob() {
 	}
 	j.pods, j.done = make([]string, n), make([]bool, n)
 	l.jobs = append(l.jobs, j)
+	l.govern(j.name+"-", n)
 	l.say("podgroup %s queue %s least %d", j.name, j.queue, j.least)
 	l.keepUp(j)
 }

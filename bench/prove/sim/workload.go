@@ -33,6 +33,8 @@ type workload struct {
 	tenant []tenantSince // of the namespace: all it ever had
 
 	lives    bool // gangs live more than once
+	policies []policy
+	rest     rest
 	doors    bool // there are groups of other kinds
 	repels   bool // pods repel each other
 	domains  bool // pods have constraints over topology domains
@@ -722,8 +724,14 @@ func (l *workload) endLives() {
 }
 
 // live carries a line of a world of lives out.
-func (w *world) live(verb string) {
-	if w.load.lives = true; verb == "judge" {
+func (w *world) live(f []string) {
+	w.load.lives = true
+	switch f[0] {
+	case "policy":
+		w.load.policies = append(w.load.policies, policy{f[1], f[2], f[3]})
+	case "rests":
+		w.check.rests()
+	case "judge":
 		w.judge()
 	}
 }

@@ -63,6 +63,11 @@ var effects = map[string]effect{
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
 	v1alpha1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1alpha1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
+
+	v1alpha1.ReasonBindingRejected: {
+		urgent: true, placing: true, pod: v1alpha1.ReasonBindingRejected,
+		next: "it is bound again after a pause, of 5m0s at most, and at once when it or its PodGroup is edited",
+	},
 }
 
 // None reports whether the reason says nothing.
@@ -74,6 +79,11 @@ func (r Reason) Is(code string) bool { return r.Code == code }
 // NoRoom reports whether a gang that was granted its quota found no node.
 func (r Reason) NoRoom() bool {
 	return r.Code == v1alpha1.ReasonUnschedulable || r.Code == v1alpha1.ReasonConstraintUnmet
+}
+
+// Outlasts reports whether the reason stays what users are told while the gang requests its reservation again.
+func (r Reason) Outlasts() bool {
+	return r.NoRoom() || r.Code == v1alpha1.ReasonVolumesNotBound || r.Code == v1alpha1.ReasonBindingRejected
 }
 
 // Blocks reports whether pods wait for the reason, and may do so for long.
@@ -191,8 +201,18 @@ func Finished(succeeded, failed int, at int64) Reason {
 }
 
 // PodRefused says that a pod cannot be placed as it is.
-func PodRefused(p *api.Pod) Reason {
-	return Reason{p.Refused.Reason, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Refused.Message)}
+func PodRefused(p *api.Pod, r *api.Refusal) Reason {
+	return Reason{r.Reason, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, r.Message)}
+}
+
+// Rejected says that the API server rejects the Binding of a pod, with its words.
+func Rejected(words string) *api.Refusal {
+	return &api.Refusal{Reason: v1alpha1.ReasonBindingRejected, Message: "the API server rejects its Binding: " + words}
+}
+
+// PartlyRejected says that a gang was bound in part because the API server rejects Bindings of the others.
+func PartlyRejected(bound, least int, why Reason) Reason {
+	return Reason{why.Code, fmt.Sprintf("%d of %d pods were bound, and %s", bound, least, why.Message)}
 }
 
 // QueueMismatch says that the gang's objects name different queues.
@@ -426,7 +446,7 @@ func Reserved(queue string) Reason {
 	return Reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", queue)}
 }
 
-// ReleasedFor says that the reservation was given back because volumes could not be bound.
+// ReleasedFor says why the reservation was given back.
 func ReleasedFor(why Reason) Reason {
 	return Reason{v1alpha1.ReasonPending, "released because " + why.Message + "; requested again after a pause"}
 }
