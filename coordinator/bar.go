@@ -54,7 +54,7 @@ func (c *Core) barLowered(now time.Time) {
 				return
 			}
 			a := g.ask()
-			if rule, mine := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM && !mine.byFairShare() {
+			if rule, mine := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM && !mine.fair {
 				c.bar(g, true)
 			}
 		}

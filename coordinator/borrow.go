@@ -51,21 +51,12 @@ func (q *queue) borrows(demand, fixed api.Resources) *shortfall {
 						charged: use.amount(), requested: more, short: over}
 				}
 			}
-			if p.charged.get(d.Resource).plus(more).amount() <= p.guarantee.Value(d.Resource) {
+			if p.charged.get(d.Resource).plus(more).amount() <= p.kept(d.Resource) {
 				break
 			}
 		}
 	}
 	return nil
-}
-
-// names reports whether the queue says what it deserves of a resource.
-func (q *queue) names(resource string) bool {
-	if q.limits == nil {
-		return false
-	}
-	_, named := q.limits.deserved.Get(resource)
-	return named
 }
 
 // borrows says what keeps a request from borrowing, nil for nothing.

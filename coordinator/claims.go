@@ -386,18 +386,21 @@ func (c *Core) why(x *claim, v *gang) string {
 		to = fmt.Sprintf("evicted so that gang %s/%s of queue %q can start",
 			ref.GetNamespace(), ref.GetName(), x.gang.key.queue)
 	}
-	_, other := apart(x.gang.res.queue, v.res.queue)
 	switch preempts := x.rule == wire.Rule_RULE_PREEMPT; {
 	case preempts && named:
 		mine := v.res.rank.Priority
 		return fmt.Sprintf("%s, whose priority is %d and that of this gang %d", to, x.gang.res.rank.Priority, mine)
 	case preempts:
 		return to + ", whose priority in this gang's queue is higher"
-	case !named:
-		return fmt.Sprintf("%s: another queue takes back what it deserves, and queue %q has more", to, other.path)
 	}
-	return fmt.Sprintf("%s: queue %q takes back what it deserves, and queue %q has more than it deserves",
-		to, x.gang.key.queue, other.path)
+	mine, other := apart(x.gang.res.queue, v.res.queue)
+	uses := x.gang.res.demand.Add(x.promised) // which counts in what its queue has already
+	has := entitlement(!mine.entitled(ask{queue: x.gang.res.queue, has: uses}, false))
+	if !named {
+		return fmt.Sprintf("%s: another queue takes back what it %s, and queue %q has more", to, has, other.path)
+	}
+	return fmt.Sprintf("%s: queue %q takes back what it %s, and queue %q has more than it %s",
+		to, x.gang.key.queue, has, other.path, has)
 }
 
 // yield tells the home of a gang that it is closed, or which of its pods are condemned.

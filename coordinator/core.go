@@ -497,11 +497,3 @@ func (c *Core) Waits() []time.Duration {
 
 // waitsAtMost bounds what is kept between two calls of Waits; the rest is not observed.
 const waitsAtMost = 4096
-
-// walk visits the queue and all below it, parents first, in the order of their paths.
-func (q *queue) walk(visit func(*queue)) {
-	visit(q)
-	for _, c := range q.children {
-		c.walk(visit)
-	}
-}

@@ -61,7 +61,7 @@ type displacement struct {
 	by         identity
 	side       *queue        // that lost it: a child of the lowest common ancestor, or the queue of both
 	departures uint64        // side.departures then,
-	threshold  api.Resources // side's threshold,
+	threshold  api.Resources // the most that side may have,
 	limits     uint64        // and Core.limitsVersion
 }
 
@@ -72,7 +72,7 @@ type displacements map[identity]displacement
 func (d displacements) add(victim, claimant identity, side *queue, limits uint64) {
 	last := displacement{by: claimant, side: side, departures: side.departures, limits: limits}
 	if side.parent != nil {
-		last.threshold = side.threshold()
+		last.threshold = side.most()
 	}
 	d[victim] = last
 }
@@ -106,7 +106,7 @@ func (c *Core) holds(d displacement) bool {
 		return false
 	}
 	if d.side.parent != nil {
-		for _, t := range d.side.threshold() {
+		for _, t := range d.side.most() {
 			if t.Value > d.threshold.Value(t.Resource) {
 				return false
 			}

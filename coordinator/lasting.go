@@ -3,6 +3,7 @@ package coordinator
 import (
 	"time"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -65,18 +66,8 @@ type shortOf struct {
 // observe takes note of what the queue, and those below it, are short of their thresholds.
 func (q *queue) observe(now time.Time) {
 	if q.parent != nil {
-		threshold := q.threshold()
-		if len(q.short) != len(threshold) {
-			q.short = q.short[:0]
-		}
-		for n, t := range threshold {
-			switch {
-			case n == len(q.short):
-				q.short = append(q.short, shortOf{resource: t.Resource})
-			case q.short[n].resource != t.Resource:
-				q.short[n] = shortOf{resource: t.Resource}
-			}
-			q.short[n].observe(now, wide{}.plus(t.Value).sub(q.has(t.Resource)).amount())
+		for n, threshold := range []api.Resources{q.deserved, q.threshold(true)} {
+			q.short[n] = q.observeOf(now, threshold, q.short[n])
 		}
 	}
 	for _, c := range q.children {
@@ -84,10 +75,30 @@ func (q *queue) observe(now time.Time) {
 	}
 }
 
+func (q *queue) observeOf(now time.Time, threshold api.Resources, short []shortOf) []shortOf {
+	if len(short) != len(threshold) {
+		short = short[:0]
+	}
+	for n, t := range threshold {
+		switch {
+		case n == len(short):
+			short = append(short, shortOf{resource: t.Resource})
+		case short[n].resource != t.Resource:
+			short[n] = shortOf{resource: t.Resource}
+		}
+		short[n].observe(now, wide{}.plus(t.Value).sub(q.has(t.Resource)).amount())
+	}
+	return short
+}
+
 // entitledSince returns since when the queue, which is entitled to what an ask wants, has been so without a break.
-func (q *queue) entitledSince(now time.Time, a ask) (since time.Time) {
+func (q *queue) entitledSince(now time.Time, a ask, fair bool) (since time.Time) {
+	short := q.short[0]
+	if fair {
+		short = q.short[1]
+	}
 	for _, d := range a.uses() {
-		for _, s := range q.short {
+		for _, s := range short {
 			if s.resource == d.Resource && d.Value > 0 {
 				since = later(since, s.since(now, a.demand.Value(d.Resource)))
 			}
@@ -103,8 +114,19 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// mayTake reports whether the queue may take back what an ask wants.
-func (q *queue) mayTake(a ask) bool {
-	return q.parent.limits.policy().GetReclaim() != wire.Reclaim_RECLAIM_NEVER && q.entitled(a) &&
-		(a.now.IsZero() || !a.now.Before(q.entitledSince(a.now, a).Add(a.queue.preemptionDelay())))
+// mayTake reports whether the queue may take back what an ask wants, and whether by its fair share: not if what it
+// deserves will do.
+func (q *queue) mayTake(a ask) (fair, may bool) {
+	right := q.right(a)
+	lasts := func(fair bool) bool {
+		return a.now.IsZero() || !a.now.Before(q.entitledSince(a.now, a, fair).Add(a.queue.preemptionDelay()))
+	}
+	switch {
+	case right == 0 || q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
+		return false, false
+	case right == 2 && lasts(false):
+		return false, true
+	}
+	may = q.byFairShare() && q.entitled(a, true) && lasts(true)
+	return may, may
 }

@@ -192,9 +192,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		} else {
 			b.add(PutLimits{Record: next.record}, bytes)
 		}
-		// Others wait for this queue's limits only where they were denied; guarantees reach across the tree. What is deserved and weights
-		// decide who is next, and no denial.
-		guarantees := len(q.guarantee) > 0 || next != nil && len(next.guarantee) > 0 || q.limits != nil && len(q.limits.guarantee) > 0
+		// Others wait for this queue's limits only where they were denied; guarantees, and what is deserved, reach
+		// across the tree. Weights decide who is next, and no denial.
+		reaches := next.entitles() || q.limits.entitles()
 		was := q.limits
 		c.setLimits(q, next)
 		if !was.sameSelector(next) {
@@ -205,7 +205,7 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.tree.dirty = true
 		c.limitsVersion++
 		c.finalizers[path] = true
-		if guarantees || len(c.barring) > 0 {
+		if reaches || len(c.barring) > 0 {
 			c.changedEverywhere()
 		} else {
 			c.changedAt(q)

@@ -209,7 +209,7 @@ func (c *Core) findMandates(now time.Time) {
 		}
 		a.now = now
 		if lasting, mine := a.prospect(lacks); lasting == rule {
-			if rule == wire.Rule_RULE_RECLAIM && g.pause.until.Before(mine.entitledSince(now, a)) {
+			if rule == wire.Rule_RULE_RECLAIM && g.pause.until.Before(mine.since(now, a)) {
 				g.pause = pause{} // no plan was found under circumstances that are over
 			}
 			due = append(due, g)
@@ -311,7 +311,7 @@ func (q *queue) mayClaim() bool {
 		return true
 	}
 	for p := q; p.parent != nil; p = p.parent {
-		for _, a := range p.threshold() {
+		for _, a := range p.most() {
 			if p.has(a.Resource).amount() < a.Value {
 				return true
 			}
@@ -322,11 +322,11 @@ func (q *queue) mayClaim() bool {
 
 // mayLose reports whether something may be taken from a queue by what it has: it is above its threshold, or has something that it does not
 // name.
-func (q *queue) mayLose() bool {
+func (q *queue) mayLose(fair bool) bool {
 	if q.admitted == 0 || q.limits.policy().GetKept() {
 		return false
 	}
-	threshold := q.threshold()
+	threshold := q.threshold(fair)
 	for _, a := range q.charged {
 		limit, named := threshold.Get(a.resource)
 		if has := q.has(a.resource).amount(); has > 0 && (!named && (a.resource != "pods" || len(threshold) == 0) || named && has > limit) {
@@ -336,24 +336,31 @@ func (q *queue) mayLose() bool {
 	return false
 }
 
+// title is a queue that is entitled to something, by its fair share or by what it deserves.
+type title struct {
+	*queue
+	fair bool
+}
+
+func (t title) since(now time.Time, a ask) time.Time { return t.entitledSince(now, a, t.fair) }
+
 // prospect says by which rule others might be evicted for an ask, as far as sums of queues tell, and which queue is entitled to it.
-func (a ask) prospect(lacks []lack) (wire.Rule, *queue) {
+func (a ask) prospect(lacks []lack) (wire.Rule, title) {
 	if len(lacks) == 0 {
-		return wire.Rule_RULE_UNKNOWN, nil
+		return wire.Rule_RULE_UNKNOWN, title{}
 	}
 	for mine := a.queue; mine.parent != nil; mine = mine.parent {
 		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
-		if !helps || !mine.mayTake(a) {
-			continue
-		}
-		if slices.ContainsFunc(mine.parent.children, func(o *queue) bool { return o != mine && o.mayLose() }) {
-			return wire.Rule_RULE_RECLAIM, mine
+		fair, may := mine.mayTake(a)
+		others := func(o *queue) bool { return o != mine && o.mayLose(fair) }
+		if helps && may && slices.ContainsFunc(mine.parent.children, others) {
+			return wire.Rule_RULE_RECLAIM, title{mine, fair}
 		}
 	}
 	if a.queue.preempts() && slices.ContainsFunc(a.queue.reserved, func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }) {
-		return wire.Rule_RULE_PREEMPT, a.queue
+		return wire.Rule_RULE_PREEMPT, title{queue: a.queue}
 	}
-	return wire.Rule_RULE_UNKNOWN, nil
+	return wire.Rule_RULE_UNKNOWN, title{}
 }
 
 // endMandates ends those of which no plan came.

@@ -87,6 +87,7 @@ type side struct {
 	children sides
 	gangs    []*candidate  // of a leaf, the first to go first
 	judged   api.Resources // of its threshold
+	fair     api.Resources // likewise of its fair share, where it has one and that is not the threshold
 	offered  sums          // what others would take by their mandates
 	freed    sums          // what this one would
 	share    int64         // over
@@ -205,9 +206,11 @@ func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 	if !a.queue.preempts() {
 		return s
 	}
-	borrows := false // then only who borrows all that it uses may be put out
-	for q := a.queue; q.parent != nil; q = q.parent {
-		borrows = borrows || !usesAny(q.threshold(), a.demand)
+	var borrows []api.Resources // thresholds of queues where it borrows all that it uses: it puts out those who do, too
+	for q := a.queue; q.parent != nil && len(a.demand) > 0; q = q.parent {
+		if t := q.threshold(true); !usesAny(t, a.demand) {
+			borrows = append(borrows, t)
+		}
 	}
 	d, least := &side{queue: a.queue, number: -1}, a.queue.minRuntime(wire.Rule_RULE_PREEMPT)
 	for _, g := range newest(a.queue.reserved, lookedAtMost) {
@@ -216,7 +219,7 @@ func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g, least) {
 			continue
 		}
-		if borrows && len(a.demand) > 0 && usesAny(a.queue.threshold(), h.amounts) {
+		if slices.ContainsFunc(borrows, func(t api.Resources) bool { return usesAny(t, h.amounts) }) {
 			continue
 		}
 		s.found.add(g, d, h)
@@ -249,16 +252,17 @@ func (s *offer) chooseFirst(lacks []lack) {
 // most above their thresholds, level by level.
 func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
-		if !mine.mayTake(a) {
+		fair, may := mine.mayTake(a)
+		if !may {
 			continue
 		}
-		s.divide(mine)
+		s.divide(mine, fair)
 		var tops sides
 		for _, other := range mine.parent.children {
 			if other == mine {
 				continue
 			}
-			if t := s.sidesOf(now, lacks, nil, other, other); t != nil {
+			if t := s.sidesOf(now, lacks, nil, other, other, fair); t != nil {
 				tops = append(tops, t)
 			}
 		}
@@ -290,7 +294,7 @@ func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
 
 // divide notes at how many gangs of each queue the offer looks that is beside one, or below such a queue. If they have too many together, it
 // is at as many of each, and at all where there are fewer: the first queues in the order of their paths would use up the others' part.
-func (s *offer) divide(mine *queue) {
+func (s *offer) divide(mine *queue, fair bool) {
 	left := lookedAtMost - s.looked
 	if s.each = left; mine.parent.admitted-mine.admitted <= left {
 		return
@@ -298,7 +302,7 @@ func (s *offer) divide(mine *queue) {
 	var counts []int
 	var walk func(q *queue)
 	walk = func(q *queue) {
-		if q == mine || !q.mayLose() {
+		if q == mine || !q.mayLose(fair) {
 			return
 		}
 		if n := len(q.reserved); n > 0 {
@@ -328,14 +332,17 @@ func newest(reserved []*gang, most int) []*gang {
 
 // sidesOf makes the side of a queue and those below it, nil if nothing can be taken there. The ask is entitled to take from other, which
 // the queue is or is below.
-func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *queue) *side {
-	if !q.mayLose() || s.looked >= lookedAtMost {
+func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *queue, fair bool) *side {
+	if !q.mayLose(fair) || s.looked >= lookedAtMost {
 		return nil
 	}
-	d := &side{queue: q, parent: parent, number: len(s.sides), judged: q.judgedBy(lacks), borrowed: true}
+	d := &side{queue: q, parent: parent, number: len(s.sides), judged: q.judgedBy(lacks, fair), borrowed: true}
+	if !fair && q.byFairShare() {
+		d.fair = q.judgedBy(lacks, true)
+	}
 	s.sides = append(s.sides, d)
 	for _, child := range q.children {
-		if t := s.sidesOf(now, lacks, d, other, child); t != nil {
+		if t := s.sidesOf(now, lacks, d, other, child, fair); t != nil {
 			d.children = append(d.children, t)
 			d.borrowed = d.borrowed && t.borrowed
 		}
@@ -354,7 +361,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 			continue
 		}
 		if last == nil || !slices.Equal(h.amounts, last) {
-			last, loses, borrowed = h.amounts, other.loses(h, lacks), !usesAny(q.threshold(), h.amounts)
+			last, loses, borrowed = h.amounts, other.loses(h, lacks, fair), !usesAny(q.threshold(fair), h.amounts)
 		}
 		if loses && s.admits(now, g, least) {
 			s.found.add(g, d, h)
@@ -402,8 +409,8 @@ func add(s sums, amounts api.Resources) sums {
 }
 
 // judgedBy is the part of a queue's threshold that counts: what is lacking, if it names any of that.
-func (q *queue) judgedBy(lacks []lack) api.Resources {
-	threshold := q.threshold()
+func (q *queue) judgedBy(lacks []lack, fair bool) api.Resources {
+	threshold := q.threshold(fair)
 	lacking := slices.DeleteFunc(slices.Clone(threshold), func(t api.Amount) bool {
 		return !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == t.Resource })
 	})
@@ -418,13 +425,22 @@ func (d *side) has(resource string) wide {
 	return d.queue.has(resource).sub(d.offered.get(resource))
 }
 
-// over is how much of its threshold a side would have, as a part of it, of the resource of which that is most; -1 if it is not above any.
+// over is how much of its threshold a side would have, as a part of it, of the resource of which that is most; -1 if
+// it is not above any. Who has more than its fair share comes first: it would lose that to others, anyway.
 func (d *side) over() int64 {
+	most := d.overBy(d.judged)
 	if d.borrowed {
-		return weightless
+		most = weightless
 	}
+	if most >= 0 && d.overBy(d.fair) >= 0 {
+		most = min(most, weightless-1) + weightless
+	}
+	return most
+}
+
+func (d *side) overBy(judged api.Resources) int64 {
 	most := int64(-1)
-	for _, t := range d.judged {
+	for _, t := range judged {
 		if has := d.has(t.Resource).sub(d.freed.get(t.Resource)).amount(); has > t.Value {
 			most = max(most, part(has, t.Value))
 		}
@@ -445,7 +461,7 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 			}
 		}
 		for _, t := range d.queue.guarantee {
-			if t.Value > 0 {
+			if t.Value = d.queue.kept(t.Resource); t.Value > 0 {
 				w.Spare = append(w.Spare, &wire.Amount{Resource: t.Resource, Value: d.has(t.Resource).plus(-t.Value).amount()})
 			}
 		}
@@ -485,7 +501,7 @@ func (a ask) atLeast() (out api.Resources) {
 	for _, d := range a.demand {
 		most := int64(0)
 		for q := a.queue; q.parent != nil; q = q.parent {
-			threshold := q.threshold()
+			threshold := q.threshold(true)
 			limit, named := threshold.Get(d.Resource)
 			switch {
 			case !named && q.isFree(d.Resource):

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -13,146 +12,6 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
-
-// wide is a sum of int64 amounts that never overflows, so that what saturates on its way out comes back when the amounts
-// are taken away again: users can bind sixteen pods of 2^60 bytes each by hand.
-type wide struct {
-	hi int64
-	lo uint64
-}
-
-func (w wide) plus(v int64) wide {
-	lo, carry := bits.Add64(w.lo, uint64(v), 0)
-	return wide{w.hi + v>>63 + int64(carry), lo}
-}
-
-func (w wide) add(o wide) wide {
-	lo, carry := bits.Add64(w.lo, o.lo, 0)
-	return wide{w.hi + o.hi + int64(carry), lo}
-}
-
-func (w wide) sub(o wide) wide {
-	lo, borrow := bits.Sub64(w.lo, o.lo, 0)
-	return wide{w.hi - o.hi - int64(borrow), lo}
-}
-
-func (w wide) max(o wide) wide {
-	if w.hi > o.hi || w.hi == o.hi && w.lo > o.lo {
-		return w
-	}
-	return o
-}
-
-// product of two amounts.
-func product(a, b int64) wide {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	h := int64(hi)
-	if a < 0 {
-		h -= b
-	}
-	if b < 0 {
-		h -= a
-	}
-	return wide{h, lo}
-}
-
-// amount is the sum as an int64, saturated.
-func (w wide) amount() int64 {
-	switch {
-	case w.hi == int64(w.lo)>>63:
-		return int64(w.lo)
-	case w.hi < 0:
-		return math.MinInt64
-	}
-	return math.MaxInt64
-}
-
-// sums is a vector of wide amounts, sorted by resource. A lookup is a binary search, and the names of a demand are added in
-// one merge, so that a charge takes n log n time in the number of names. Zeros stay, because the next gang will name the same
-// resources, as long as they are few (keptZeros).
-type sums []total
-
-type total struct {
-	resource string
-	wide
-}
-
-// keptZeros is how many names without an amount a vector may keep, beside one for each name with an amount.
-const keptZeros = 16
-
-// scanned is the longest vector that find scans for a name before it searches.
-const scanned = 8
-
-func (s sums) find(resource string) (int, bool) {
-	if len(s) <= scanned { // a scan beats a binary search in a short vector
-		for i := range s {
-			if s[i].resource == resource {
-				return i, true
-			}
-		}
-	}
-	return slices.BinarySearchFunc(s, resource, func(t total, r string) int { return strings.Compare(t.resource, r) })
-}
-
-func (s sums) get(resource string) wide {
-	if i, found := s.find(resource); found {
-		return s[i].wide
-	}
-	return wide{}
-}
-
-// at returns the place of a resource, which is added if need be. Many are added with name.
-func (s *sums) at(resource string) *wide {
-	i, found := s.find(resource)
-	if !found {
-		*s = slices.Insert(*s, i, total{resource: resource})
-	}
-	return &(*s)[i].wide
-}
-
-// name adds the resources that the vector does not have yet.
-func (s *sums) name(r api.Resources) {
-	missing := 0
-	for i := range r {
-		if _, found := s.find(r[i].Resource); !found && r[i].Value != 0 {
-			missing++
-		}
-	}
-	if missing <= 1 {
-		return // at adds it
-	}
-	merged := make(sums, 0, len(*s)+missing)
-	i := 0
-	for _, a := range r {
-		for i < len(*s) && (*s)[i].resource < a.Resource {
-			merged = append(merged, (*s)[i])
-			i++
-		}
-		if a.Value != 0 && (i == len(*s) || (*s)[i].resource != a.Resource) {
-			merged = append(merged, total{resource: a.Resource})
-		}
-	}
-	*s = append(merged, (*s)[i:]...)
-}
-
-// trim removes the names without an amount.
-func (s *sums) trim() {
-	*s = slices.DeleteFunc(*s, func(t total) bool { return t.wide == (wide{}) })
-	if cap(*s) > 4*(len(*s)+keptZeros) {
-		*s = slices.Clone(*s)
-	}
-}
-
-// amounts is the vector without its zeros, saturated.
-func (s sums) amounts() api.Resources {
-	out := make(api.Resources, 0, len(s))
-	for i := range s {
-		if v := s[i].amount(); v != 0 {
-			out = append(out, api.Amount{Resource: s[i].resource, Value: v})
-		}
-	}
-	return out
-}
 
 // limits are the limits in force at a queue: what its record says.
 type limits struct {
@@ -170,6 +29,9 @@ func (l *limits) weight() uint32 {
 	}
 	return weightOf(l.record.Weight)
 }
+
+// entitles reports whether the limits say what the queue deserves, or what is guaranteed to it.
+func (l *limits) entitles() bool { return l != nil && len(l.guarantee)+len(l.deserved) > 0 }
 
 // policy of the queue, nil for the defaults.
 func (l *limits) policy() *wire.QueuePolicy {
@@ -220,7 +82,7 @@ type queue struct {
 	lessened  string        // likewise of what it deserves
 	asked     account       // for what requests in the subtree wait that freed quota can help
 	fair      api.Resources // its fair share, of those resources that the parent can give only so much of (shares.go)
-	short     []shortOf     // by how much it has been below its threshold, and since when (lasting.go)
+	short     [2][]shortOf  // how far it is below what it deserves, and its fair share, since when (lasting.go)
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 	pool      api.Resources // the same with what the nodes have: what the queue's children share
@@ -291,36 +153,12 @@ func (q *queue) leave(t *tenant) {
 	}
 }
 
-// account is a vector of sums that forgets the names without an amount now and then, in constant time per amount in the long run.
-type account struct {
-	sums
-	zeros int // amounts that became zero since names were last removed
-}
-
-// add adds delta so many times, which may be negative.
-func (a *account) add(delta api.Resources, times int64) {
-	if len(delta) > keptZeros {
-		a.name(delta)
-	}
-	for _, d := range delta {
-		if d.Value != 0 {
-			sum := a.at(d.Resource)
-			if *sum = sum.add(product(d.Value, times)); *sum == (wide{}) {
-				a.zeros++
-			}
-		}
-	}
-	if a.zeros > keptZeros && 2*a.zeros > len(a.sums) {
-		a.zeros = 0
-		a.trim()
-	}
-}
-
 // tree is the quota tree with its sums. They follow from the reservations alone.
 //
-// A guarantee in force is the larger of a queue's own and the sum of its children's, cut to what the ancestors can keep.
-// Coverable means: at each queue with a capability, held <= capability. The obvious rule, to sum max(charged, guarantee)
-// over the children, was dropped: where a child without a capability of its own has one child that uses the other's
+// A guarantee in force is a queue's own, or the sum of its children's where it says nothing, cut to what the
+// ancestors can keep. What a queue deserves in force is likewise, cut to what root has of nodes, too. Coverable
+// means: at each queue with a capability, held <= capability. The obvious rule, to sum max(charged, guarantee) over
+// the children, was dropped: where a child without a capability of its own has one child that uses the other's
 // guarantee, it finds charged = guarantee there and gives the room away a level higher.
 //
 // Forced reservations are for pods that somebody bound without asking; they may make held larger than a capability. Then
@@ -354,6 +192,14 @@ func (t *tree) at(path string) *queue {
 	parent.children = slices.Insert(parent.children, i, q)
 	t.byPath[path] = q
 	return q
+}
+
+// walk visits the queue and all below it, parents first, in the order of their paths.
+func (q *queue) walk(visit func(*queue)) {
+	visit(q)
+	for _, c := range q.children {
+		c.walk(visit)
+	}
 }
 
 // prune removes the queue, and then its ancestors, while nothing needs them.
@@ -473,11 +319,6 @@ func (q *queue) shift(resource string, later, now wide) wide {
 		q.shifts = nil
 	}
 	return more
-}
-
-// some reports whether any amount is not zero.
-func (s sums) some() bool {
-	return slices.ContainsFunc(s, func(t total) bool { return t.wide != wide{} })
 }
 
 // shortfall is what keeps a request from being granted; nil if nothing does.
@@ -601,8 +442,8 @@ func (q *queue) capability(resource string) (int64, bool) {
 	return q.limits.capability.Get(resource)
 }
 
-// recompute makes effective limits, guarantees and what is deserved in force, and held again after limits changed. It is linear in the
-// tree.
+// recompute makes effective limits, guarantees and what is deserved in force, and held again after limits changed. It
+// is linear in the tree.
 func (t *tree) recompute() {
 	if !t.dirty {
 		return
@@ -613,12 +454,11 @@ func (t *tree) recompute() {
 	t.root.walk(func(q *queue) {
 		p := q.limits.policy()
 		t.byFairShare = t.byFairShare || p.GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
-		t.evicts = t.evicts || t.byFairShare || q.limits != nil && len(q.limits.deserved)+len(q.limits.guarantee) > 0 || p.GetPreempts()
+		t.evicts = t.evicts || t.byFairShare || q.limits.entitles() || p.GetPreempts()
 	})
 	w := wants{guarantee: map[*queue]api.Resources{}, deserved: map[*queue]api.Resources{}}
-	t.root.want(w.guarantee, func(l *limits) api.Resources { return l.guarantee })
-	t.root.want(w.deserved, func(l *limits) api.Resources { return l.guarantee.Max(l.deserved) })
-	t.root.guarantee, t.root.deserved = w.guarantee[t.root], w.deserved[t.root]
+	t.root.want(w)
+	t.root.guarantee, t.root.deserved = w.guarantee[t.root], within(w.deserved[t.root], t.root.gate.pool)
 	t.root.cut, t.root.lessened, t.root.unbacked = "", "", ""
 	t.root.recompute(nil, w, t.root.gate.pool)
 }
@@ -626,63 +466,70 @@ func (t *tree) recompute() {
 // wants are what each queue would have in force if it fitted.
 type wants struct{ guarantee, deserved map[*queue]api.Resources }
 
-// want finds what each queue would have in force if it fitted: the larger of its own and its children's, within its capability.
-func (q *queue) want(wanted map[*queue]api.Resources, own func(*limits) api.Resources) api.Resources {
-	var below api.Resources
+// want finds what a queue and those below it would have in force if it fitted: what the queue says of a resource, and
+// what its children want together of those of which it says nothing; within its capability. What it says it deserves
+// bounds what is guaranteed below, too.
+func (q *queue) want(w wants) {
+	var guarantee, deserved api.Resources
 	for _, c := range q.children {
-		if w := c.want(wanted, own); len(w) > 0 {
-			below = below.Add(w)
-		}
+		c.want(w)
+		guarantee, deserved = guarantee.Add(w.guarantee[c]), deserved.Add(w.deserved[c])
 	}
-	w := below
-	if q.limits != nil {
-		w = w.Max(own(q.limits))
-		w = slices.Clone(w)
-		for i := range w {
-			if limit, limited := q.capability(w[i].Resource); limited {
-				w[i].Value = min(w[i].Value, limit)
-			}
-		}
+	if l := q.limits; l != nil {
+		own := l.guarantee.Max(l.deserved)
+		guarantee = within(instead(within(guarantee, own), l.guarantee), l.capability)
+		deserved = within(instead(deserved, own), l.capability)
 	}
-	if len(w) > 0 {
-		wanted[q] = w
+	if len(guarantee) > 0 {
+		w.guarantee[q] = guarantee
 	}
-	return w
+	if len(deserved) > 0 {
+		w.deserved[q] = deserved
+	}
 }
 
-// parts cuts what each child wants where all of them together want more than the queue has in force: each keeps its floor, and what is left
-// is divided in proportion to what they want beyond.
+// parts cuts what each child wants where all of them together want more than the queue has in force. Those of which
+// an administrator has said what they deserve go first: whoever may write a queue below one that says nothing takes
+// nothing from the siblings of that. Among each of the two kinds every child keeps its floor, and what is left is
+// divided in proportion to what they want beyond.
 func (q *queue) parts(has api.Resources, wanted map[*queue]api.Resources, floors []api.Resources) []api.Resources {
-	kept, beyond := sums{}, sums{}
+	type sum struct{ kept, beyond sums }
+	var of [2]sum
 	for n, c := range q.children {
 		for _, a := range wanted[c] {
-			k, b := floors[n].Value(a.Resource), beyond.at(a.Resource)
-			*b = b.plus(a.Value - k)
-			if k > 0 {
-				s := kept.at(a.Resource)
-				*s = s.plus(k)
-			}
+			k, o := min(a.Value, floors[n].Value(a.Resource)), &of[c.says(a.Resource)]
+			kept, beyond := o.kept.at(a.Resource), o.beyond.at(a.Resource)
+			*kept, *beyond = kept.plus(k), beyond.plus(a.Value-k)
 		}
 	}
 	out := make([]api.Resources, len(q.children))
 	for n, c := range q.children {
-		want := wanted[c]
-		out[n] = want
-		for i, a := range want {
-			k := floors[n].Value(a.Resource)
-			left := wide{}.plus(has.Value(a.Resource)).sub(kept.get(a.Resource)).amount()
-			if v := k + share(a.Value-k, left, beyond.get(a.Resource)); v < a.Value {
-				if &out[n][0] == &want[0] {
-					out[n] = slices.Clone(want)
-				}
-				out[n][i].Value = v
+		out[n] = slices.Clone(wanted[c])
+		for i, a := range out[n] {
+			which, left := c.says(a.Resource), wide{}.plus(has.Value(a.Resource))
+			if which == 1 {
+				left = left.sub(of[0].kept.get(a.Resource)).sub(of[0].beyond.get(a.Resource))
 			}
+			k, kept := min(a.Value, floors[n].Value(a.Resource)), of[which].kept.get(a.Resource)
+			beyond := share(a.Value-k, left.sub(kept).amount(), of[which].beyond.get(a.Resource))
+			out[n][i].Value = share(k, left.amount(), kept) + beyond
 		}
 	}
 	return out
 }
 
-// recompute takes what the queue itself has in force as decided, decides what its children have, and sums what they hold.
+// says is 0 if the queue says what it deserves of a resource, or what is guaranteed to it, and 1 if its children do.
+func (q *queue) says(resource string) int {
+	if q.limits != nil {
+		if _, named := q.limits.guarantee.Get(resource); named || q.names(resource) {
+			return 0
+		}
+	}
+	return 1
+}
+
+// recompute takes what the queue itself has in force as decided, decides what its children have, and sums what they
+// hold.
 func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 	q.effective = above
 	if q.limits != nil {
@@ -711,7 +558,8 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 				}
 			}
 		}
-		if !before.Equal(c.guarantee) || !entitled.Equal(c.deserved) || cut != c.cut || lessened != c.lessened || unbacked != c.unbacked {
+		if !before.Equal(c.guarantee) || !entitled.Equal(c.deserved) ||
+			cut != c.cut || lessened != c.lessened || unbacked != c.unbacked {
 			c.reported = false
 		}
 		c.recompute(q.effective, w, supply)
@@ -748,44 +596,16 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 	}
 }
 
-// lower returns for each resource that either names the smaller amount named.
-func lower(a, b api.Resources) api.Resources {
-	if len(b) == 0 {
-		return a
+// names reports whether the queue says what it deserves of a resource.
+func (q *queue) names(resource string) bool {
+	if q.limits == nil {
+		return false
 	}
-	out := make(api.Resources, 0, len(a)+len(b))
-	for _, x := range a {
-		if y, named := b.Get(x.Resource); named {
-			x.Value = min(x.Value, y)
-		}
-		out = append(out, x)
-	}
-	for _, y := range b {
-		if _, named := a.Get(y.Resource); !named {
-			out = append(out, y)
-		}
-	}
-	slices.SortFunc(out, func(x, y api.Amount) int { return strings.Compare(x.Resource, y.Resource) })
-	return out
+	_, named := q.limits.deserved.Get(resource)
+	return named
 }
 
-// share returns want, or its proportional part of budget when all wants together, sum, are above it. It rounds down.
-func share(want, budget int64, sum wide) int64 {
-	if sum.amount() <= budget {
-		return want
-	}
-	if budget <= 0 || want <= 0 {
-		return 0
-	}
-	for sum.hi > 0 { // beyond int64 only proportions matter
-		want >>= 1
-		sum = wide{sum.hi >> 1, sum.lo>>1 | uint64(sum.hi)<<63}
-		sum = sum.plus(1)
-	}
-	hi, lo := bits.Mul64(uint64(want), uint64(budget))
-	if hi >= sum.lo {
-		return budget
-	}
-	v, _ := bits.Div64(hi, lo, sum.lo)
-	return int64(v)
+// kept is what nobody takes of a queue: what is guaranteed to it, as far as it deserves it.
+func (q *queue) kept(resource string) int64 {
+	return min(q.guarantee.Value(resource), q.deserved.Value(resource))
 }

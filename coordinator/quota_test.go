@@ -170,14 +170,15 @@ func TestGuaranteesInForce(t *testing.T) {
 		tree []limit
 		want map[string]int64
 	}{
-		{"the larger of own and children's", []limit{{"a", none, 3, 0}, {"a.x", none, 2, 0}, {"a.y", none, 2, 0}, {"b", none, 5, 0}, {"b.x", none, 1, 0}},
-			map[string]int64{"root": 9, "a": 4, "a.x": 2, "b": 5, "b.x": 1}},
+		{"the own, or the children's together", []limit{{"a", none, 4, 0}, {"a.x", none, 3, 0}, {"a.y", none, 3, 0},
+			{"b", none, 5, 0}, {"b.x", none, 1, 0}, {"c.x", none, 2, 0}},
+			map[string]int64{"root": 11, "a": 4, "a.x": 2, "a.y": 2, "b": 5, "b.x": 1, "c": 2}},
 		{"cut in proportion", []limit{{"a", 9, none, 0}, {"a.x", none, 8, 0}, {"a.y", none, 4, 0}},
 			map[string]int64{"root": 9, "a": 9, "a.x": 6, "a.y": 3}},
 		{"cut by what is far above", []limit{{"a", 6, none, 0}, {"a.x", none, none, 0}, {"a.x.u", none, 8, 0}, {"a.x.v", none, 4, 0}},
 			map[string]int64{"a": 6, "a.x": 6, "a.x.u": 4, "a.x.v": 2}},
 		{"cut twice", []limit{{"a", 6, none, 0}, {"a.x", 4, none, 0}, {"a.x.u", none, 8, 0}, {"a.y", none, 4, 0}},
-			map[string]int64{"a": 6, "a.x": 3, "a.x.u": 3, "a.y": 3}},
+			map[string]int64{"a": 6, "a.x": 2, "a.x.u": 2, "a.y": 4}}, // a.y says what is guaranteed to it, and a.x does not
 		{"above the own capability", []limit{{"a", 3, 5, 0}}, map[string]int64{"root": 3, "a": 3}},
 		{"beyond int64", []limit{{"a", 1000, none, 0}, {"a.x", none, math.MaxInt64, 0}, {"a.y", none, math.MaxInt64, 0}},
 			map[string]int64{"a": 1000, "a.x": 500, "a.y": 500}},

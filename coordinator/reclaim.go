@@ -10,9 +10,11 @@ import (
 
 // Who may be evicted for whom. A gang that waits for quota may take it from gangs that have it, by one of two rules:
 //
-//   - reclaim: from another queue, when its own side stays within its threshold and the other side is above its own. Sides are the two
-//     children of the queue at which the paths to both leaves part; the threshold is what they deserve, or their fair shares where that
-//     queue says so;
+//   - reclaim: from another queue, when its own side stays within its threshold and the other side is above its own.
+//     Sides are the two children of the queue at which the paths to both leaves part; the threshold is what they
+//     deserve. If that queue says so, their fair shares are a second one: who stays within what it deserves takes
+//     from those who have more than they deserve, whatever their fair shares, for these say nothing of how much of it
+//     is in pieces; who has more than that takes from those above their fair shares;
 //   - preemption: from gangs of lower priority in its own queue, where the queue allows it.
 //
 // One set of victims is taken by one of the rules, never by both: what is taken from its own queue would make others look as if they were
@@ -154,23 +156,27 @@ func top(q *queue) *queue {
 	return q
 }
 
-// threshold is what a queue may have before its siblings may take something away.
-func (q *queue) threshold() api.Resources {
-	if q.byFairShare() {
+// threshold is what a queue may have before its siblings may take something away: its fair share, if that is what is
+// judged and it has a right to it, or else what it deserves.
+func (q *queue) threshold(fair bool) api.Resources {
+	if fair && q.byFairShare() {
 		return q.fair
 	}
 	return q.deserved
 }
 
-// byFairShare reports whether that is its fair share.
+// most is the larger of both.
+func (q *queue) most() api.Resources { return q.deserved.Max(q.threshold(true)) }
+
+// byFairShare reports whether the queue and its siblings take back their fair shares, too.
 func (q *queue) byFairShare() bool {
 	return q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_FAIR_SHARE
 }
 
 // entitled reports whether the queue stays within its threshold in all that it names and the ask uses, which is something.
-func (q *queue) entitled(a ask) bool {
+func (q *queue) entitled(a ask, fair bool) bool {
 	judged := false
-	threshold := q.threshold()
+	threshold := q.threshold(fair)
 	for _, d := range a.uses() {
 		limit, named := threshold.Get(d.Resource)
 		if !named || d.Value <= 0 {
@@ -183,10 +189,29 @@ func (q *queue) entitled(a ask) bool {
 	return judged
 }
 
+// entitlement names a threshold of a queue.
+func entitlement(fair bool) string {
+	if fair {
+		return "has as its fair share"
+	}
+	return "deserves"
+}
+
+// right is 2 if the queue is entitled to what an ask wants by what it deserves, 1 by its fair share, 0 if it is not.
+func (q *queue) right(a ask) int {
+	switch {
+	case q.entitled(a, false):
+		return 2
+	case q.byFairShare() && q.entitled(a, true):
+		return 1
+	}
+	return 0
+}
+
 // above calls by for each resource that the holding uses and of which the queue is above its threshold, of those that are lacking if it names
 // any of these. It reports whether the holding is borrowed: the queue names nothing that it uses.
-func (q *queue) above(h holding, lacks []lack, by func(resource string)) (borrowed bool) {
-	threshold := q.threshold()
+func (q *queue) above(h holding, lacks []lack, fair bool, by func(resource string)) (borrowed bool) {
+	threshold := q.threshold(fair)
 	lacking := func(resource string) bool {
 		return slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == resource })
 	}
@@ -208,8 +233,8 @@ func (q *queue) above(h holding, lacks []lack, by func(resource string)) (borrow
 }
 
 // isAbove reports whether the holding is borrowed, or the queue above its threshold in something that counts.
-func (q *queue) isAbove(h holding, lacks []lack) (is bool) {
-	return q.above(h, lacks, func(string) { is = true }) || is
+func (q *queue) isAbove(h holding, lacks []lack, fair bool) (is bool) {
+	return q.above(h, lacks, fair, func(string) { is = true }) || is
 }
 
 // frees reports whether a holding has something of what is lacking, where it is lacking.
@@ -223,17 +248,18 @@ func (a ask) mayReclaim(h holding, lacks []lack) bool {
 		return false
 	}
 	mine, other := apart(a.queue, h.queue)
-	return mine.mayTake(a) && other.loses(h, lacks)
+	fair, may := mine.mayTake(a)
+	return may && other.loses(h, lacks, fair)
 }
 
 // loses reports whether the holding, of the queue or one below it, has something of what is lacking, and every queue from its own up to
 // this one is above its threshold.
-func (q *queue) loses(h holding, lacks []lack) bool {
+func (q *queue) loses(h holding, lacks []lack, fair bool) bool {
 	if !h.frees(lacks) {
 		return false
 	}
 	for p := h.queue; ; p = p.parent {
-		if p.limits.policy().GetKept() || !p.isAbove(h, lacks) {
+		if p.limits.policy().GetKept() || !p.isAbove(h, lacks, fair) {
 			return false
 		}
 		if p == q {
@@ -283,7 +309,7 @@ func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 // that is borrowed, unless a queue limits it: two small pods may take the place of a large one.
 func (a ask) borrowsNoMore(victims []holding) bool {
 	for q := a.queue; q.parent != nil; q = q.parent {
-		threshold := q.threshold()
+		threshold := q.threshold(true)
 		borrows := !usesAny(threshold, a.demand)
 		for _, d := range a.demand {
 			limit, named := threshold.Get(d.Resource)
@@ -364,17 +390,19 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 		freed    sums
 		smallest map[string]int64
 		by       map[string]bool
+		fair     bool
 	}
 	losses := map[*queue]*loss{}
 	for _, h := range victims {
-		_, other := apart(a.queue, h.queue)
+		mine, other := apart(a.queue, h.queue)
+		fair, _ := mine.mayTake(a)
 		for q := h.queue; ; q = q.parent {
 			l := losses[q]
 			if l == nil {
-				l = &loss{smallest: map[string]int64{}, by: map[string]bool{}}
+				l = &loss{smallest: map[string]int64{}, by: map[string]bool{}, fair: fair}
 				losses[q] = l
 			}
-			if q.above(h, lacks, func(resource string) { l.by[resource] = true }) {
+			if q.above(h, lacks, fair, func(resource string) { l.by[resource] = true }) {
 				l.by[""] = true
 			}
 			for _, amount := range h.amounts {
@@ -393,7 +421,7 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 		}
 	}
 	for q, l := range losses {
-		threshold := q.threshold()
+		threshold := q.threshold(l.fair)
 		enough := l.by[""]
 		for name := range l.by {
 			if name != "" && q.has(name).sub(l.freed.get(name)).plus(l.smallest[name]).amount() > threshold.Value(name) {
@@ -404,7 +432,7 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 			return false
 		}
 		for _, freed := range l.freed {
-			if q.has(freed.resource).sub(freed.wide).amount() < q.guarantee.Value(freed.resource) {
+			if q.has(freed.resource).sub(freed.wide).amount() < q.kept(freed.resource) {
 				return false
 			}
 		}
@@ -412,15 +440,15 @@ func (a ask) leavesEnough(victims []holding, lacks []lack) bool {
 	return true
 }
 
-// bars reports whether an ask of another queue has to wait because this one is entitled to a resource that both want, and the other is not.
-// What is free goes to this one first, if that is enough for it. If not, and it may reclaim the rest, nobody may borrow meanwhile of what it
-// lacks: what becomes free would be gone bit by bit.
+// bars reports whether an ask of another queue has to wait because this one has a better right to a resource that
+// both want. What is free goes to this one first, if that is enough for it. If not, and it may reclaim the rest,
+// nobody may borrow meanwhile of what it lacks: what becomes free would be gone bit by bit.
 func (a ask) bars(o ask, lacks []lack) bool {
 	if a.queue == o.queue {
 		return false
 	}
 	mine, other := apart(a.queue, o.queue)
-	if !mine.entitled(a) || other.entitled(o) {
+	if mine.right(a) <= other.right(o) {
 		return false
 	}
 	if len(lacks) == 0 {

@@ -191,32 +191,19 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		own = q.limits.guarantee
 	}
 	if r := q.cut; r != "" {
-		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: only %s of %s is in force, because the guarantees exceed the capability of a queue on the path",
+		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: only %s of %s is in force, "+
+			"because a queue on the path is not guaranteed so much, or may not have it",
 			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, own.Value(r)))
 	}
 	if r := q.unbacked; r != "" {
 		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
 	}
 	if r := q.lessened; r != "" {
-		return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, because its siblings and it deserve more than queue %q",
+		return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, "+
+			"because its siblings and it deserve more together than queue %q deserves or has",
 			q.who(), r, api.FormatAmount(r, q.deserved.Value(r)), api.FormatAmount(r, q.limits.deserved.Value(r)), q.parent.path)
 	}
-	for _, a := range own {
-		if sum := q.below(a.Resource); sum > a.Value {
-			return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; guarantee of %s: its children are guaranteed %s in total, more than %s; the larger amount is in force",
-				q.who(), a.Resource, api.FormatAmount(a.Resource, sum), api.FormatAmount(a.Resource, a.Value))
-		}
-	}
 	return v1alpha1.ReasonReady, "limits are in force" + q.who()
-}
-
-// below is the sum of the children's guarantees in force.
-func (q *queue) below(resource string) int64 {
-	var sum int64
-	for _, c := range q.children {
-		sum = api.AddSat(sum, c.guarantee.Value(resource))
-	}
-	return sum
 }
 
 // known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.

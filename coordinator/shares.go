@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"sort"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -17,9 +16,15 @@ import (
 // is used up. Children without a weight come after those that have one. From root down, for what a child gets is what its own children
 // divide.
 //
-// Children of one priority want the vectors a_i above what they have; s_i is the dominant share of a_i, the largest part of the queue's
-// limit over its resources. At the level x each of them has the part min(1, x w_i / s_i) of a_i. So each resource is used up at a level of
-// its own, and who wants several resources goes on with those that are left.
+// Children of one priority want the vectors a_i above what they have; s_i is the dominant share of a_i, the largest
+// part of the queue's limit over the resources that they lack: of which they want more together than is left. At the
+// level x each of them has the part min(1, x w_i / s_i) of a_i. So each resource is used up at a level of its own,
+// and who wants several resources goes on with those that are left. What nobody lacks costs nobody anything, so it
+// makes no share larger: everybody gets what he wants of it.
+//
+// A share is rounded down, and what is left over by that is nobody's: of 5 GPUs two equal queues have 2 each as their
+// fair shares, and the fifth belongs to whoever came first. Were it given to one of them, it would change hands for
+// nothing.
 //
 // A fair share is a target: it depends on what is wanted, and not on who has it now. It is made again at most each fairEvery, and says in
 // the meantime what was right a moment ago.
@@ -47,13 +52,19 @@ func (q *queue) underFair(delta api.Resources) bool {
 	return true
 }
 
-// wants is what the queue has of a resource, and what gangs in it wait for that freed quota can help.
+// wants is what the queue has of a resource, and what gangs in it wait for that freed quota can help, as far as its
+// capability and those of the queues below allow.
 func (q *queue) wants(resource string) int64 {
-	wanted := max(0, q.charged.get(resource).add(q.asked.get(resource)).amount())
-	if limit, limited := q.capability(resource); limited {
-		wanted = min(wanted, limit)
+	wanted := q.charged.get(resource).add(q.asked.get(resource))
+	for _, c := range q.children {
+		if c.charged.get(resource) != (wide{}) || c.asked.get(resource) != (wide{}) {
+			wanted = wanted.sub(c.charged.get(resource)).sub(c.asked.get(resource)).plus(c.wants(resource))
+		}
 	}
-	return wanted
+	if limit, limited := q.capability(resource); limited {
+		return max(0, min(wanted.amount(), limit))
+	}
+	return max(0, wanted.amount())
 }
 
 // shares are how much of what its parent has a queue wants and has, as its status says it.
@@ -101,10 +112,10 @@ const weightedAtMost = 1_000_000
 // taker is a child as its fair share is found; its vectors have the order of the resources of the parent.
 type taker struct {
 	queue   *queue
-	has     []int64 // its fair share so far
-	more    []int64 // what it wants above
-	level   int64   // at which it has all that it wants
-	placing int64   // -priority, and children without a weight after all others of the same priority
+	has     []int64  // its fair share so far
+	more    []int64  // what it wants above
+	rate    []uint64 // how fast it takes of each resource, in parts of the parent's limit
+	placing int64    // -priority, and children without a weight after all others of the same priority
 }
 
 // divide decides the fair shares of the children, of what the queue itself could have.
@@ -112,98 +123,120 @@ func (q *queue) divide() {
 	if len(q.children) == 0 {
 		return
 	}
-	pool := q.fair
-	left := make([]int64, len(pool))
-	for i := range pool {
-		left[i] = max(0, pool[i].Value)
+	fair := q.fair
+	left := make([]int64, len(fair))
+	for i := range fair {
+		left[i] = max(0, fair[i].Value)
 	}
 	takers := make([]taker, len(q.children))
 	for n, c := range q.children {
-		t := taker{queue: c, has: make([]int64, len(pool)), more: make([]int64, len(pool))}
-		for i, p := range pool {
+		t := taker{queue: c, has: make([]int64, len(fair)), more: make([]int64, len(fair)), rate: make([]uint64, len(fair))}
+		for i, p := range fair {
 			wanted := c.wants(p.Resource)
-			t.has[i] = min(wanted, c.deserved.Value(p.Resource), left[i])
+			t.has[i] = min(wanted, c.deserved.Value(p.Resource), left[i]) // all of them together deserve no more than there is
 			t.more[i] = wanted - t.has[i]
 			left[i] -= t.has[i]
-			if t.more[i] > 0 {
-				t.level = max(t.level, 1, part(t.more[i], p.Value))
-			}
 		}
-		t.placing = -2 * int64(c.limits.priority())
-		if w := c.limits.weight(); w > 0 {
-			t.level = (t.level + int64(w) - 1) / int64(w)
-		} else {
+		if t.placing = -2 * int64(c.limits.priority()); c.limits.weight() == 0 {
 			t.placing++
 		}
 		takers[n] = t
 	}
-	slices.SortStableFunc(takers, func(a, b taker) int {
-		return cmp.Or(cmp.Compare(a.placing, b.placing), cmp.Compare(a.level, b.level))
-	})
+	slices.SortStableFunc(takers, func(a, b taker) int { return cmp.Compare(a.placing, b.placing) })
 	for from := 0; from < len(takers); {
 		to := from + 1
 		for to < len(takers) && takers[to].placing == takers[from].placing {
 			to++
 		}
-		for i := range pool {
-			left[i] -= fill(takers[from:to], i, left[i])
+		q.pace(takers[from:to], left)
+		for i := range fair {
+			left[i] = max(0, left[i]-fill(takers[from:to], i, left[i]))
 		}
 		from = to
 	}
 	for _, t := range takers {
-		fair := make(api.Resources, len(pool))
-		for i := range pool {
-			fair[i] = api.Amount{Resource: pool[i].Resource, Value: t.has[i]}
+		has := make(api.Resources, len(fair))
+		for i := range fair {
+			has[i] = api.Amount{Resource: fair[i].Resource, Value: t.has[i]}
 		}
 		if t.queue.limits != nil {
-			fair = lower(fair, t.queue.limits.capability)
+			has = lower(has, t.queue.limits.capability)
 		}
-		t.queue.fair = fair
+		t.queue.fair = has
 		t.queue.divide()
 	}
 }
 
-// at is what the child gets of a resource at a level.
-func (t *taker) at(resource int, level int64) int64 {
-	if level >= t.level {
-		return t.more[resource]
+// pace decides how fast children of one priority take of each resource: by their weights of the one of which they
+// want the largest part of the queue's limit, among those that they lack, and of the others in proportion to what
+// they want.
+func (q *queue) pace(takers []taker, left []int64) {
+	lacked := make([]bool, len(left))
+	for i := range left {
+		var sum wide
+		for n := range takers {
+			sum = sum.plus(takers[n].more[i])
+		}
+		lacked[i] = sum.amount() > left[i]
 	}
-	hi, lo := bits.Mul64(uint64(t.more[resource]), uint64(level))
-	v, _ := bits.Div64(hi, lo, uint64(t.level)) // fits: level < t.level
-	return int64(v)
+	for _, t := range takers {
+		parts := make([]int64, len(left))
+		dominant := int64(1)
+		for i, f := range q.fair {
+			if limit, _ := q.pool.Get(f.Resource); lacked[i] && limit > 0 {
+				parts[i] = part(t.more[i], limit)
+				dominant = max(dominant, parts[i])
+			}
+		}
+		weight := uint64(max(1, min(t.queue.limits.weight(), math.MaxUint16)))
+		for i := range left {
+			hi, lo := bits.Mul64(uint64(parts[i]), 1<<paceBits)
+			rate, _ := bits.Div64(hi, lo, uint64(dominant)) // fits: parts[i] <= dominant
+			t.rate[i] = weight * max(1, rate)
+		}
+	}
 }
 
-// fill gives takers, who are in the order of their levels, their parts of what is left of a resource, and returns how much that is.
+// paceBits is how finely paces are compared: 1<<paceBits is that of a child of weight 1 for its dominant resource.
+const paceBits = 32
+
+// fill gives takers their parts of what is left of a resource, and returns how much that is: weighted max-min
+// fairness, by water-filling.
 func fill(takers []taker, resource int, left int64) (given int64) {
-	sum := func(level int64) wide {
-		var w wide
-		for n := range takers {
-			w = w.plus(takers[n].at(resource, level))
-		}
-		return w
-	}
-	// The first of them that does not get all, by its level.
-	n := sort.Search(len(takers), func(n int) bool { return sum(takers[n].level).amount() > left })
-	level := int64(math.MaxInt64)
-	if n < len(takers) {
-		// Between two levels the sum is a straight line, but for rounding.
-		var low, high int64 = 0, takers[n].level
-		if n > 0 {
-			low = takers[n-1].level
-		}
-		from, to := sum(low), sum(high)
-		level = low + share(high-low, left-from.amount(), to.sub(from))
-	}
+	var order []*taker
+	total := uint64(0)
 	for n := range takers {
-		part := min(takers[n].at(resource, level), left-given)
-		takers[n].has[resource] += part
-		given += part
+		if t := &takers[n]; t.more[resource] > 0 {
+			order = append(order, t)
+			total += t.rate[resource]
+		}
 	}
-	for ; n < len(takers); n++ { // what was lost by rounding: 9 among three are 3 for each
-		rest, among := left-given, int64(len(takers)-n)
-		part := min(takers[n].more[resource]-takers[n].at(resource, level), rest/among+min(1, rest%among))
-		takers[n].has[resource] += part
+	slices.SortStableFunc(order, func(a, b *taker) int { // who has all that he wants first
+		hi, lo := bits.Mul64(uint64(a.more[resource]), b.rate[resource])
+		ohi, olo := bits.Mul64(uint64(b.more[resource]), a.rate[resource])
+		return cmp.Or(cmp.Compare(hi, ohi), cmp.Compare(lo, olo))
+	})
+	whole := left
+	for _, t := range order {
+		part := min(t.more[resource], portion(whole, t.rate[resource], total))
+		if t.has[resource] += part; part == t.more[resource] {
+			whole, total = whole-part, total-t.rate[resource] // the others divide the rest
+		}
 		given += part
 	}
 	return given
+}
+
+// portion is the part rate of total of an amount, rounded down, but for what rounding of rates has taken: 3 of 9 are
+// not 2.999.
+func portion(amount int64, rate, total uint64) int64 {
+	if amount <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(amount), rate)
+	v, rest := bits.Div64(hi, lo, total) // fits: rate <= total
+	if rest >= total-total>>10 {
+		v++
+	}
+	return int64(min(v+v>>30, uint64(amount)))
 }

@@ -205,7 +205,8 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	since := g.lacking()
 	switch rule, mine := a.prospect(lacks); rule {
 	case wire.Rule_RULE_RECLAIM:
-		words, since = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, mine.entitlement()), later(since, mine.entitledSince(now, a))
+		words = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, entitlement(mine.fair))
+		since = later(since, mine.since(now, a))
 	case wire.Rule_RULE_PREEMPT:
 		words = "gangs of lower priority in its queue may be evicted for it"
 	default:
@@ -265,12 +266,12 @@ func (a ask) whyNobody(lacks []lack) string {
 			found(1, "it is the capability of queue %q that it lacks", lacks[0].at.path)
 		case mine.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
 			found(2, "the reclaimPolicy of queue %q is Never", mine.parent.path)
-		case !usesAny(mine.threshold(), a.uses()):
+		case !usesAny(mine.most(), a.uses()):
 			found(3, "queue %q deserves nothing of what it requests", mine.path)
-		case !mine.entitled(a):
-			found(4, "queue %q would have more than it %s", mine.path, mine.entitlement())
+		case mine.right(a) == 0:
+			found(4, "queue %q would have more than it %s", mine.path, entitlement(mine.byFairShare()))
 		default:
-			found(5, "no other queue below %q has more than it %s", mine.parent.path, mine.entitlement())
+			found(5, "no other queue below %q has more than it %s", mine.parent.path, entitlement(mine.right(a) == 1))
 		}
 	}
 	if a.queue.preempts() {
@@ -289,14 +290,6 @@ func (a ask) leaving() *queue {
 		}
 	}
 	return nil
-}
-
-// entitlement names the threshold of a queue.
-func (q *queue) entitlement() string {
-	if q.byFairShare() {
-		return "has as its fair share"
-	}
-	return "deserves"
 }
 
 // left counts the victims of a claim that are not gone, below a queue.

@@ -141,7 +141,11 @@ func (c *Core) pool() {
 	if !now.Fits(gate.pool) || len(now) < len(gate.pool) {
 		c.freedAt(c.tree.root)
 	}
+	deserved := c.tree.root.deserved
 	gate.pool, c.tree.dirty = now, true
+	if c.tree.recompute(); !c.tree.root.deserved.Equal(deserved) { // it reaches across the tree
+		c.changedEverywhere()
+	}
 }
 
 // ageSupply forgets what was said long ago, and finds out what is stale.

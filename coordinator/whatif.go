@@ -489,6 +489,11 @@ func (c *Core) exposed(now time.Time, g *gang) string {
 	return strings.Join(words, "; ")
 }
 
+// beside reports whether f holds of one of the queue's siblings.
+func (q *queue) beside(f func(*queue) bool) bool {
+	return slices.ContainsFunc(q.parent.children, func(o *queue) bool { return o != q && f(o) })
+}
+
 // reclaimers returns the lowest queue below which others may take back what a gang is charged, nil for none, and says why.
 func (g *gang) reclaimers() (why string, by *queue) {
 	h := g.holding()
@@ -501,12 +506,17 @@ func (g *gang) reclaimers() (why string, by *queue) {
 		switch {
 		case q.limits.policy().GetKept():
 			return fmt.Sprintf("queue %q is not reclaimable", q.path), nil
-		case !q.isAbove(h, lacks):
-			return fmt.Sprintf("queue %q has no more than it %s", q.path, q.entitlement()), nil
+		case !q.isAbove(h, lacks, false):
+			return fmt.Sprintf("queue %q has no more than it %s", q.path, entitlement(false)), nil
 		case q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
 			why = fmt.Sprintf("the reclaimPolicy of queue %q is Never", q.parent.path)
-		case slices.ContainsFunc(q.parent.children, func(o *queue) bool { return o != q && usesAny(o.threshold().Positive(), h.amounts) }):
-			return fmt.Sprintf("queue %q has more than it %s", q.path, q.entitlement()), q.parent
+		case q.beside(func(o *queue) bool { return usesAny(o.deserved.Positive(), h.amounts) }):
+			return fmt.Sprintf("queue %q has more than it %s", q.path, entitlement(false)), q.parent
+		case !q.byFairShare():
+		case !q.isAbove(h, lacks, true):
+			return fmt.Sprintf("queue %q has no more than it %s", q.path, entitlement(true)), nil
+		case q.beside(func(o *queue) bool { return usesAny(o.fair.Positive(), h.amounts) }):
+			return fmt.Sprintf("queue %q has more than it %s", q.path, entitlement(true)), q.parent
 		}
 	}
 	return why, nil

@@ -601,18 +601,15 @@ type amountOf struct {
 	deserved   bool // or the guarantee
 }
 
-// wants returns what a queue would have of a resource in force if it fitted: the larger of what it says and of what its children say
-// together, within its capability.
+// wants returns what a queue would have of a resource in force if it fitted: what it says, or where it says nothing
+// what its children say together, within its capability.
 func (t virtual) wants(of amountOf) int64 {
 	if known, is := t.wanted[of]; is {
 		return known
 	}
 	out := t.together(of)
 	if q := t.a.store.queues[of.path]; q != nil {
-		out = max(out, q.guarantee.Value(of.name))
-		if of.deserved {
-			out = max(out, q.deserved.Value(of.name))
-		}
+		out = q.wants(of, out)
 		if limit, limited := q.limits.Get(of.name); limited {
 			out = min(out, limit)
 		}
@@ -641,7 +638,8 @@ func (t virtual) inForce(of amountOf) (amount int64, known bool) {
 
 // deserves returns what a queue deserves of a resource; 0 is as if it did not name it.
 func (t virtual) deserves(path, name string) (amount int64, known bool) {
-	return t.inForce(amountOf{path, name, true})
+	amount, known = t.inForce(amountOf{path, name, true})
+	return amount, known && t.wants(amountOf{api.RootQueue, name, true}) <= t.a.cluster.offered(name)
 }
 
 // fairly reports whether a queue's siblings and it reclaim up to their fair shares, which are not known here.

@@ -392,6 +392,7 @@ func TestAuditorJudgesClaims(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, audit.Config{})
 			lab(w)
+			w.node("large", "100") // nothing that is deserved is cut
 			test.run(w)
 			w.check(t, test.want, test.in)
 		})

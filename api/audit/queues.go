@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -202,7 +204,7 @@ func (q *queue) hadSum(words string, since time.Time) bool {
 }
 
 // judgeGuarantees judges that the grants of a revision took nothing that is kept free for another queue. What a queue may
-// count on is the larger of its own guarantee and its children's together; where a capability cuts one, nothing is judged.
+// count on is its own guarantee, or its children's together where it says nothing; where one is cut, nothing is judged.
 // A change of limits, and pods that are bound already, are charged whatever is guaranteed. Whether pods were bound before the
 // grant is known only when their watch has come so far: see admitted.
 func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
@@ -308,6 +310,48 @@ func (a *Auditor) guaranteedBelow(path, name string) bool {
 	return false
 }
 
+// offered returns what nodes that are neither cordoned nor ill have of a resource for us, as they were last seen.
+func (c *cluster) offered(name string) (sum int64) {
+	if len(c.nodes) == 0 { // nobody has said
+		return math.MaxInt64
+	}
+	for _, n := range c.nodes {
+		ill := false
+		if v := len(n.versions); v > 0 {
+			spec := n.versions[v-1].node.Spec
+			ill = spec.Unschedulable || slices.ContainsFunc(spec.Taints, func(t v1.Taint) bool {
+				return strings.HasPrefix(t.Key, "node.kubernetes.io/")
+			})
+		}
+		if n.known && !ill {
+			sum = api.AddSat(sum, api.AddSat(n.allocatable.Value(name), -n.uses[asForeign].Value(name)))
+		}
+	}
+	return sum
+}
+
+// says returns what a queue says that it deserves of a resource, at least its guarantee, and whether it says anything.
+func (q *queue) says(name string) (amount int64, named bool) {
+	guarantee, is := q.guarantee.Get(name)
+	deserved, too := q.deserved.Get(name)
+	return max(guarantee, deserved), is || too
+}
+
+// wants returns what a queue would have of its limits if it fitted, where its children would have so much together.
+func (q *queue) wants(of amountOf, below int64) int64 {
+	says, named := q.says(of.name)
+	guarantee, is := q.guarantee.Get(of.name)
+	switch {
+	case of.deserved && named:
+		return says
+	case !of.deserved && is:
+		return guarantee
+	case named:
+		return min(below, says)
+	}
+	return below
+}
+
 func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources, gangs []*gang) {
 	own, wanted := map[string]int64{}, map[string]int64{} // charged by the queue's own gangs; what its subtree may count on
 	cut := false
@@ -321,7 +365,12 @@ func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[stri
 			cq := a.store.queue(c)
 			own[path] = api.AddSat(own[path], -api.AddSat(cq.reserved.Value(name), cq.forced.Value(name)))
 		}
-		wanted[path] = max(below, q.guarantee.Value(name))
+		says, named := q.says(name)
+		guarantee, is := q.guarantee.Get(name)
+		if wanted[path] = below; is {
+			wanted[path], says = guarantee, guarantee
+		}
+		cut = cut || (is || named) && below > says
 		if limit, limited := q.limits.Get(name); limited && wanted[path] > limit {
 			cut = true
 		}

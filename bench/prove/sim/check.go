@@ -715,12 +715,12 @@ func (c *check) placed(ref *wire.GangRef) {
 }
 
 // guarantees judges a gang's first charge: it takes nothing that is guaranteed to another queue. What a queue may count on
-// is the larger of its own guarantee and its children's together; where a capability cuts one, nothing is judged.
+// is its own guarantee, or its children's together where it says nothing; where one is cut, nothing is judged.
 func (c *check) guarantees(ref *wire.GangRef, demand api.Resources) {
 	w := c.w
 	limits := map[string]*wire.LimitsRecord{}
 	children := map[string][]string{}
-	guaranteed := false
+	some := false
 	charged := map[string]api.Resources{}
 	known := map[string]bool{}
 	know := func(path string) {
@@ -735,10 +735,10 @@ func (c *check) guarantees(ref *wire.GangRef, demand api.Resources) {
 	for _, key := range w.store.with("queues/") {
 		r := w.store.Keys[key].Value.(*wire.LimitsRecord)
 		limits[r.Queue] = r
-		guaranteed = guaranteed || len(r.Guarantee) > 0
+		some = some || len(r.Guarantee) > 0
 		know(r.Queue)
 	}
-	if !guaranteed {
+	if !some {
 		return
 	}
 	for _, r := range w.store.reservations() {
@@ -762,8 +762,8 @@ func (c *check) guarantees(ref *wire.GangRef, demand api.Resources) {
 			for _, child := range children[path] {
 				sum += wanted(child)
 			}
-			own, _ := value(limits[path].GetGuarantee())
-			sum = max(sum, own)
+			sum, over := guaranteed(limits[path], d.Resource, sum)
+			cut = cut || over
 			if limit, limited := value(limits[path].GetCapability()); limited && sum > limit {
 				cut = true
 			}

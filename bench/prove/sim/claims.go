@@ -335,14 +335,28 @@ func (c *check) limits(path string) *wire.LimitsRecord {
 	return kv.Value.(*wire.LimitsRecord)
 }
 
-// wants is what a queue would deserve if it fitted: what it says or what its children say together, within its capability.
+// wants is what a queue would deserve if it fitted: what it says, or where it says nothing its children together,
+// within its capability.
 func (c *check) wants(path, resource string) int64 {
 	q := c.limits(path)
-	sum := max(c.childrenWant(path, resource), amountIn(q.GetDeserved(), resource), amountIn(q.GetGuarantee(), resource))
+	sum := max(amountIn(q.GetDeserved(), resource), amountIn(q.GetGuarantee(), resource))
+	if sum == 0 {
+		sum = c.childrenWant(path, resource)
+	}
 	if limit := amountIn(q.GetCapability(), resource); limit > 0 {
 		sum = min(sum, limit)
 	}
 	return sum
+}
+
+// guaranteed is what a queue is guaranteed if that fits, where so much is guaranteed below, and whether that is more
+// than it says.
+func guaranteed(q *wire.LimitsRecord, resource string, below int64) (amount int64, cut bool) {
+	if own := amountIn(q.GetGuarantee(), resource); own > 0 {
+		return own, below > own
+	}
+	deserved := amountIn(q.GetDeserved(), resource)
+	return below, deserved > 0 && below > deserved
 }
 
 // childrenWant is what the children of a queue want.
