@@ -149,9 +149,12 @@ const (
 func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
 	key, ok := c.sender(m)
 	g := c.gangs[key]
-	if !ok || g == nil || g.res == nil || g.res.closing || g.req != nil || g.res.attempt != s.GetAttempt() || g.serial != s.GetSerial() {
+	if !ok || g == nil || g.res == nil || g.res.closing || g.req != nil ||
+		g.res.attempt != s.GetAttempt() || s.GetSerial() < g.serial {
 		return
 	}
+	g.serial = s.GetSerial() // unknown in this term until now, or its home is another
+
 	if g.stuck == nil || !now.Before(g.stuck.seen.Add(2*stuckFor)) { // it gives its quota back now and then, and asks again
 		if g.stuck == nil {
 			g.stuck = &stuck{}
