@@ -278,6 +278,7 @@ func (c *Core) advanceClaims(now time.Time, b *batch) {
 		}
 		switch why := c.unlawful(now, x); {
 		case why != "":
+			x.gang.rest(now, c.limitsVersion, why)
 			c.dropClaim(now, b, x, why)
 		case c.closeVictims(now, b, x):
 			c.fulfil(now, b, x)
@@ -502,7 +503,6 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	g := x.gang
 	spared := c.endClaim(x)
 	c.Claims.Dropped++
-	g.rest(now, c.limitsVersion, why)
 	to := c.table.OwnerOf(g.key.queue)
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
 	if !g.res.demand.IsZero() {

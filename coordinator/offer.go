@@ -67,8 +67,9 @@ type found struct {
 }
 
 // add returns a gang with a reservation as a candidate.
-func (f *found) add(g *gang, d *side, h holding) {
-	f.all = append(f.all, candidate{g, g.ref, d, h.amounts, h.priority, g.res.granted, g.key.uid, g.res.attempt, g.res.spare()})
+func (f *found) add(now time.Time, g *gang, d *side, h holding) {
+	f.all = append(f.all, candidate{g, g.ref, d, h.amounts, h.priority,
+		g.res.granted, g.key.uid, g.res.attempt, g.res.offers(now)})
 	f.order = append(f.order, &f.all[len(f.all)-1])
 }
 
@@ -222,7 +223,7 @@ func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 		if slices.ContainsFunc(borrows, func(t api.Resources) bool { return usesAny(t, h.amounts) }) {
 			continue
 		}
-		s.found.add(g, d, h)
+		s.found.add(now, g, d, h)
 	}
 	s.gangs = s.found.order
 	slices.SortFunc(s.gangs, goesFirst)
@@ -364,7 +365,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 			last, loses, borrowed = h.amounts, other.loses(h, lacks, fair), !usesAny(q.threshold(fair), h.amounts)
 		}
 		if loses && s.admits(now, g, least) {
-			s.found.add(g, d, h)
+			s.found.add(now, g, d, h)
 			d.borrowed = d.borrowed && borrowed
 		}
 	}

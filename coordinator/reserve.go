@@ -67,6 +67,7 @@ type reservation struct {
 	// surplus.go
 	shrinks *wire.Yielding // for whom pods are condemned
 	asked   []surplus      // pods that a claim takes and that are not condemned yet
+	refused time.Time      // when its home last refused some
 	away    api.Resources  // of the demand, what counts as on its way out
 
 	unplaced   api.Resources // what of it found no room, as its home said (supply.go)

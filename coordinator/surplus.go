@@ -13,15 +13,19 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// Surplus pods. A gang that runs with more pods than its minimum (least in its record) may lose single pods to a claim, and runs on. The
-// claim names them. Whether the gang can do without them only its home knows, so it is asked (Shrink); if it agrees (Condemn), they are
-// written into the gang's own record, and only then evicted. If it does not, the claim is dropped.
+// Surplus pods. A gang that runs with more pods than its minimum (least in its record) may lose single pods to a
+// claim, and runs on. The claim names them. Whether the gang can do without them only its home knows, so it is asked
+// (Shrink); if it agrees (Condemn), they are written into the gang's own record, and only then evicted. If it does
+// not, the claim is dropped, and its gang gets another mandate at once, which does not offer that surplus.
 //
 // Who is condemned stays condemned until it is gone: a home that was replaced may be about to delete it, whatever became of the claim.
 // A Condemn is void once the gang has asked for something else: its minimum may have been raised.
 //
 // What is condemned counts as on its way out until the record does not name the pod any more, and then it is not charged: another pod of
 // the gang does not get its place, but asks for it as any other that is to be added.
+
+// surplusRests is for how long no single pods are offered of a gang whose home refused some.
+const surplusRests = time.Minute
 
 // surplus is a pod above the minimum of its gang.
 type surplus struct {
@@ -84,6 +88,14 @@ func (r *reservation) spare() int {
 		return 0
 	}
 	return max(0, len(r.pods)-len(r.condemned)-r.least)
+}
+
+// offers is how many a mandate may offer: none for a while after the gang's home refused some.
+func (r *reservation) offers(now time.Time) int {
+	if now.Before(r.refused.Add(surplusRests)) {
+		return 0
+	}
+	return r.spare()
 }
 
 // stays is what the gang is charged without what is condemned.
@@ -245,7 +257,9 @@ func (c *Core) condemn(now time.Time, b *batch, from api.Incarnation, m *wire.Co
 		why = "a gang that was to lose pods needs them"
 	}
 	if why != "" {
+		r.refused = now
 		if x.gang.batch != b.id && x.gang.res.revision != 0 {
+			x.gang.await(now.Add(staleFirst), c.limitsVersion, foundStale) // it is not its fault
 			c.dropClaim(now, b, x, why)
 		}
 		return
