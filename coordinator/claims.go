@@ -312,6 +312,9 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 	}
 	lawful := !open
 	if lacks := a.lacks(); open && len(lacks) > 0 {
+		if x.rule == wire.Rule_RULE_RECLAIM {
+			a, lacks = a.after(held, lacks)
+		}
 		lawful = !slices.ContainsFunc(held, func(h holding) bool { return !a.may(x.rule, h, lacks) }) &&
 			(x.rule == wire.Rule_RULE_PREEMPT && a.queue.preempts() && a.borrowsNoMore(held) || x.rule == wire.Rule_RULE_RECLAIM && a.leavesEnough(held, lacks))
 	}

@@ -100,7 +100,7 @@ func (q *queue) entitledSince(now time.Time, a ask, fair bool) (since time.Time)
 	for _, d := range a.uses() {
 		for _, s := range short {
 			if s.resource == d.Resource && d.Value > 0 {
-				since = later(since, s.since(now, a.demand.Value(d.Resource)))
+				since = later(since, s.since(now, a.adds(q, d.Resource)))
 			}
 		}
 	}

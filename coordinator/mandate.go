@@ -447,7 +447,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	c.mandates++
 	number := uint64(c.term)<<24 + c.mandates // no other term gives it
 	m := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number, Term: c.term, Rule: rule}
-	for _, l := range lacks {
+	for _, l := range s.lacks {
 		if l.short > 0 {
 			m.Lacks = append(m.Lacks, &wire.Lack{Queue: l.at.path, Resource: l.resource, Short: l.short})
 		}

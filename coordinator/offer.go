@@ -31,9 +31,14 @@ type offer struct {
 	enough bool    // all of them would free what is lacking
 	sides  []*side // a parent before its children
 
+	lacks []lack // that they free, if they are enough
+
 	displacers map[identity]bool // not taken: those who displaced it
 	displaced  bool              // some of those that were looked at are among them
 
+	wide    bool      // also of queues from which it may take only once victims of a lower level are gone
+	narrow  bool      // there would be such
+	passed  int       // gangs at which the offer looked that was not wide
 	looked  int       // gangs, to find them,
 	each    int       // of each queue at most
 	taken   bool      // some of those that were looked at make room for others already, or were offered to them
@@ -166,13 +171,22 @@ func (s *offer) tooLittle() string {
 func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, f *found) (wire.Rule, *offer) {
 	f.clear()
 	displacers := c.displacedBy(g)
-	s := reclaimable(now, a, lacks, &offer{found: f, displacers: displacers, freed: make([]int64, len(lacks))})
-	if s.enough = s.cover(lacks); s.enough {
+	empty := offer{found: f, displacers: displacers, lacks: lacks}
+	first := empty
+	s := reclaimable(now, a, &first)
+	if !s.enough && s.narrow {
+		f.clear()
+		wide := empty
+		wide.wide, wide.passed = true, s.looked
+		s = reclaimable(now, a, &wide)
+	}
+	if s.enough {
 		return wire.Rule_RULE_RECLAIM, s
 	}
 	others, some := *s, len(s.gangs) > 0
 	f.clear()
-	if s = preemptible(now, a, lacks, &offer{found: f, displacers: displacers}); s.soonest.IsZero() || !others.soonest.IsZero() && others.soonest.Before(s.soonest) {
+	s = preemptible(now, a, lacks, &empty)
+	if s.soonest.IsZero() || !others.soonest.IsZero() && others.soonest.Before(s.soonest) {
 		s.soonest = others.soonest
 	}
 	s.looked, s.exempt, s.some = s.looked+others.looked, s.exempt+others.exempt, some || len(s.gangs) > 0
@@ -209,7 +223,7 @@ func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 	}
 	var borrows []api.Resources // thresholds of queues where it borrows all that it uses: it puts out those who do, too
 	for q := a.queue; q.parent != nil && len(a.demand) > 0; q = q.parent {
-		if t := q.threshold(true); !usesAny(t, a.demand) {
+		if t := q.threshold(true); q.parent.reclaims() && !usesAny(t, a.demand) {
 			borrows = append(borrows, t)
 		}
 	}
@@ -249,13 +263,27 @@ func (s *offer) chooseFirst(lacks []lack) {
 	}
 }
 
-// reclaimable returns the gangs of other queues that may be taken for an ask: those of the nearest queues first, of these the ones that are
-// most above their thresholds, level by level.
-func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
+// reclaimable returns the gangs of other queues that may be taken for an ask: those of the nearest queues first, of
+// these the ones that are most above their thresholds, level by level. A wide offer goes on with queues from which
+// the ask may take something once those that were found so far are gone; what they have to free for that is lacking,
+// too.
+func reclaimable(now time.Time, a ask, s *offer) *offer {
+	lacks := s.lacks
+	s.freed = make([]int64, len(lacks))
 	for mine := a.queue; mine.parent != nil && s.looked < lookedAtMost; mine = mine.parent {
 		fair, may := mine.mayTake(a)
 		if !may {
-			continue
+			first := mine.freesFirst(a, lacks, s.cover)
+			if len(first) == 0 {
+				continue
+			}
+			if !s.wide {
+				s.narrow = true
+				continue
+			}
+			a, lacks = a.freeing(first), slices.Concat(lacks, first)
+			fair, _ = mine.mayTake(a)
+			s.lacks, s.freed = lacks, freedOf(s.gangs, lacks)
 		}
 		s.divide(mine, fair)
 		var tops sides
@@ -274,11 +302,7 @@ func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
 				break
 			}
 			s.gangs = append(s.gangs, v)
-			for n := range s.freed {
-				if api.Under(v.side.queue.path, lacks[n].at.path) {
-					s.freed[n] = api.AddSat(s.freed[n], max(0, v.amounts.Value(lacks[n].resource)))
-				}
-			}
+			v.addTo(s.freed, lacks)
 		}
 	}
 	s.chooseFirst(lacks)
@@ -290,7 +314,26 @@ func reclaimable(now time.Time, a ask, lacks []lack, s *offer) *offer {
 			}
 		}
 	}
+	s.enough = s.cover(lacks)
+	s.looked += s.passed
 	return s
+}
+
+// addTo adds what a candidate would free of each of what is lacking.
+func (v *candidate) addTo(freed []int64, lacks []lack) {
+	for n, l := range lacks {
+		if api.Under(v.side.queue.path, l.at.path) {
+			freed[n] = api.AddSat(freed[n], max(0, v.amounts.Value(l.resource)))
+		}
+	}
+}
+
+func freedOf(gangs []*candidate, lacks []lack) []int64 {
+	freed := make([]int64, len(lacks))
+	for _, v := range gangs {
+		v.addTo(freed, lacks)
+	}
+	return freed
 }
 
 // divide notes at how many gangs of each queue the offer looks that is beside one, or below such a queue. If they have too many together, it
@@ -505,7 +548,7 @@ func (a ask) atLeast() (out api.Resources) {
 			threshold := q.threshold(true)
 			limit, named := threshold.Get(d.Resource)
 			switch {
-			case !named && q.isFree(d.Resource):
+			case !q.parent.reclaims(), !named && q.isFree(d.Resource):
 			case !usesAny(threshold, a.demand):
 				most = d.Value
 			case named:

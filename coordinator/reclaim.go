@@ -17,6 +17,12 @@ import (
 //     is in pieces; who has more than that takes from those above their fair shares;
 //   - preemption: from gangs of lower priority in its own queue, where the queue allows it.
 //
+// A gang may need victims of several levels, and its side of the upper one be entitled only once those of the lower
+// one are gone, for they belong to that side. Then what these have to free is lacking, too (ask.after): the set as a
+// whole leaves each of its sides within its threshold, and none of them can be left out.
+//
+// Where nobody may reclaim anything (queue.reclaims), a preemption may use what is idle, as any grant may.
+//
 // One set of victims is taken by one of the rules, never by both: what is taken from its own queue would make others look as if they were
 // above their thresholds.
 //
@@ -47,6 +53,7 @@ type ask struct {
 	has      api.Resources // what it is charged already: it lacks room
 	priority int64
 	lacked   api.Resources // of what the nodes have, as the record of its claim says; nil: what it lacks now
+	leaves   []lack        // what leaves its side of a level first, before it takes something from the other side there
 	now      time.Time     // only what its queues have been entitled to for the preemptionDelay counts; zero: all that they are entitled to
 }
 
@@ -182,7 +189,7 @@ func (q *queue) entitled(a ask, fair bool) bool {
 		if !named || d.Value <= 0 {
 			continue
 		}
-		if judged = true; q.has(d.Resource).plus(a.demand.Value(d.Resource)).amount() > limit {
+		if judged = true; q.has(d.Resource).plus(a.adds(q, d.Resource)).amount() > limit {
 			return false
 		}
 	}
@@ -206,6 +213,81 @@ func (q *queue) right(a ask) int {
 		return 1
 	}
 	return 0
+}
+
+// adds is by how much the queue grows for an ask, without what leaves it for the same.
+func (a ask) adds(q *queue, resource string) int64 {
+	more := a.demand.Value(resource)
+	for _, l := range a.leaves {
+		if l.at == q && l.resource == resource {
+			more -= l.short
+		}
+	}
+	return more
+}
+
+// excess returns what has to leave the queue before it is entitled to what an ask wants, nil if it is never, or is
+// already. It may be some of what is lacking only: else gangs would be evicted for the sake of what nobody lacks.
+func (q *queue) excess(a ask, lacks []lack, fair bool) (out []lack) {
+	threshold := q.threshold(fair)
+	for _, d := range a.uses() {
+		limit, named := threshold.Get(d.Resource)
+		if !named || d.Value <= 0 {
+			continue
+		}
+		if over := q.has(d.Resource).plus(a.demand.Value(d.Resource)).plus(-limit).amount(); over > 0 {
+			if !slices.ContainsFunc(lacks, func(l lack) bool { return l.resource == d.Resource }) {
+				return nil
+			}
+			out = append(out, lack{q, d.Resource, over})
+		}
+	}
+	return out
+}
+
+// freesFirst returns what has to leave the queue, by one of its thresholds, before an ask may take something from its
+// siblings, if that is covered; nil if not.
+func (q *queue) freesFirst(a ask, lacks []lack, covered func([]lack) bool) []lack {
+	for _, fair := range []bool{false, true} {
+		first := q.excess(a, lacks, fair)
+		if len(first) == 0 || !covered(first) {
+			continue
+		}
+		if _, may := q.mayTake(a.freeing(first)); may {
+			return first
+		}
+	}
+	return nil
+}
+
+// freeing returns the ask with what leaves its sides for it, too.
+func (a ask) freeing(first []lack) ask {
+	a.leaves = slices.Concat(a.leaves, first)
+	return a
+}
+
+// after returns the ask as it is judged with a set of victims, and what they have to free: where its side is not
+// entitled to take from another one, some of them leave its own side first.
+func (a ask) after(victims []holding, lacks []lack) (ask, []lack) {
+	all := lacks
+	for mine := a.queue.parent; mine != nil && mine.parent != nil; mine = mine.parent {
+		takes := slices.ContainsFunc(victims, func(h holding) bool {
+			return api.Under(h.queue.path, mine.parent.path) && !api.Under(h.queue.path, mine.path)
+		})
+		if _, may := mine.mayTake(a); may || !takes {
+			continue
+		}
+		if first := mine.freesFirst(a, lacks, func(l []lack) bool { return a.covers(victims, l) }); len(first) > 0 {
+			a, all = a.freeing(first), slices.Concat(all, first)
+		}
+	}
+	return a, all
+}
+
+// reclaims reports whether the queues below this one may take something from each other.
+func (q *queue) reclaims() bool {
+	return q.limits.policy().GetReclaim() != wire.Reclaim_RECLAIM_NEVER &&
+		slices.ContainsFunc(q.children, func(o *queue) bool { return len(o.most().Positive()) > 0 })
 }
 
 // above calls by for each resource that the holding uses and of which the queue is above its threshold, of those that are lacking if it names
@@ -289,6 +371,9 @@ func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 	if len(lacks) == 0 || len(victims) == 0 {
 		return false
 	}
+	if rule == wire.Rule_RULE_RECLAIM {
+		a, lacks = a.after(victims, lacks)
+	}
 	for _, h := range victims {
 		if !a.may(rule, h, lacks) {
 			return false
@@ -309,6 +394,9 @@ func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 // that is borrowed, unless a queue limits it: two small pods may take the place of a large one.
 func (a ask) borrowsNoMore(victims []holding) bool {
 	for q := a.queue; q.parent != nil; q = q.parent {
+		if !q.parent.reclaims() {
+			continue // nobody takes it back
+		}
 		threshold := q.threshold(true)
 		borrows := !usesAny(threshold, a.demand)
 		for _, d := range a.demand {
