@@ -13,18 +13,50 @@ import (
 // Bars. From the moment when a gang is entitled to what it lacks, and until it starts or no plan is found, nobody borrows that: what others are
 // lent meanwhile would be evicted again.
 
+const barsAtMost = 64 // gangs that keep others from borrowing
+
 const barredAtOnce = 16 // gangs that a transaction looks at, of queues that have less by then
 
 // bar has a gang keep others from borrowing what it lacks, or not any more.
 func (c *Core) bar(g *gang, bars bool) {
 	at, found := slices.BinarySearchFunc(c.barring, g, compareKeys)
 	switch {
-	case bars && !found && len(c.barring) < consideredAtOnce && !fault.On(fault.BandThreePasses):
+	case bars && !found && !fault.On(fault.BandThreePasses):
+		ends, is := placeFor(g, c.barring)
+		if !is {
+			return
+		}
+		if ends != nil {
+			c.bar(ends, false)
+			at, _ = slices.BinarySearchFunc(c.barring, g, compareKeys)
+		}
 		c.barring = slices.Insert(c.barring, at, g)
 	case !bars && found:
 		c.barring = slices.Delete(c.barring, at, at+1)
 		c.freedFor(g)
 	}
+}
+
+// placeFor reports whether another gang may keep others from borrowing, and who ends it for that where there are
+// enough: one of the queue that has the most of them, if that has more than this gang's own queue will have.
+func placeFor(g *gang, barring []*gang) (ends *gang, is bool) {
+	if len(barring) < barsAtMost {
+		return nil, true
+	}
+	mine, most, last := 1, 0, -1
+	for i, n := 0, 0; i < len(barring); i++ {
+		q := barring[i].key.queue
+		if n++; i > 0 && barring[i-1].key.queue != q {
+			n = 1
+		}
+		if q == g.key.queue {
+			mine++
+		}
+		if n > most {
+			most, last = n, i
+		}
+	}
+	return barring[last], most > mine
 }
 
 // lower notes that a queue has less than it had: its side may be entitled to more now.
@@ -49,7 +81,7 @@ func (c *Core) barLowered(now time.Time) {
 		if looked >= barredAtOnce || q.classes == nil || q.classes.Len() == 0 || !q.mayClaim() {
 			return
 		}
-		for _, g := range c.firstOf(now, q, len(few), few[:0]) {
+		for _, g := range c.firstOf(now, q, len(few), len(few), few[:0]) {
 			if looked++; looked > barredAtOnce {
 				return
 			}

@@ -40,5 +40,14 @@
 //   - No two reservations name the same pod (pods.go).
 //   - The cost of a step is bounded, apart from what is new and what is granted: after quota was freed, a bounded number of
 //     demand classes is evaluated again, divided among the queues (wake.go).
+//   - What is bounded and shared is taken in turn, so that no tenant (a namespace in a queue) fills it for the others:
+//     gangs that a Tick considers for mandates: by queue; in a queue by namespace, those that may claim (mandate.go);
+//     open mandates: the last 16 of 64 are for tenants that have none (mandate.go);
+//     gangs that keep others from borrowing: of 64, the queue with the most gives way (bar.go);
+//     candidates for an earmark: so many of each namespace are looked at (earmarks.go);
+//     gangs that an offer looks at: divided among the queues; those of one queue are its newest (offer.go);
+//     messages to homes, demand classes that are woken: all in turn (claims.go, wake.go).
+//     Not in turn: patience, one gang for each kind of device, which time bounds (patience.go), and displacements, of
+//     which all are forgotten beyond 32768 (displacement.go).
 //   - The same events give the same outputs: maps are walked in sorted order wherever the order can be seen.
 package coordinator

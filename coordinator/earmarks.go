@@ -233,17 +233,18 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 func (c *Core) earmarkCandidates() (out []*demandClass) {
 	turn := map[*demandClass]int64{} // the age by which it comes, not before those of its queue that come first
 	for _, q := range c.candidateLeaves {
-		looked, found := 0, 0
+		looked, all, found := map[string]int{}, 0, 0 // by namespace: one would hide others
 		latest := int64(math.MinInt64)
 		q.candidates.Ascend(func(a *demandClass) bool {
-			looked++
-			if a.denied.waits() {
+			n := looked[a.namespace]
+			all++
+			if looked[a.namespace]++; n < candidatesLooked && a.denied.waits() {
 				found++
 				latest = max(latest, a.candidates[0].earmarkSince())
 				turn[a] = latest
 				out = append(out, a)
 			}
-			return looked < candidatesLooked && found < candidatesFound
+			return found < candidatesFound && (n < candidatesLooked || len(looked) < len(q.tenants)) && all < 8*candidatesLooked
 		})
 	}
 	slices.SortStableFunc(out, func(a, b *demandClass) int { return cmp.Compare(turn[a], turn[b]) })

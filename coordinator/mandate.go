@@ -18,11 +18,13 @@ import (
 // Nobody is evicted before the gang has waited for the preemptionDelay of its queue, and its queue has been entitled to what it wants for so
 // long (lasting.go): room often frees itself. Meanwhile the gang keeps others from borrowing what it lacks (bar.go).
 //
-// The work is bounded: each Tick looks at a few gangs of a few queues, each mandate at a bounded number of gangs, and all mandates of a Tick
-// together at another.
+// The work is bounded: each Tick looks at a few gangs of a few queues, each mandate at a bounded number of gangs,
+// and all mandates of a Tick together at another. Whatever is bounded and shared, queues and namespaces take in turn
+// (doc.go).
 
 const (
-	mandatesAtOnce = 64                     // that are open
+	mandatesAtOnce = 64                     // that are open,
+	mandatesKept   = 16                     // of which so many are for tenants that have none
 	mandateFor     = 10 * time.Second       // a mandate ends if no plan came by then
 	stuckFor       = time.Minute            // a gang counts as stuck for so long after it said so
 	pauseFirst     = 10 * time.Second       // before a gang for which no plan was found gets another mandate; it doubles up to
@@ -31,9 +33,10 @@ const (
 	preemptDelay   = 10 * time.Second       // defaults of Queue.spec
 	minRuntime     = time.Minute
 
-	consideredAtOnce = 64               // gangs that a Tick looks at
-	firstOfQueue     = 16               // those of a queue, the first in its order that may get a mandate
-	seenOfQueue      = 512              // among so many
+	consideredAtOnce = 64               // gangs that a Tick looks at, or a queue more
+	firstOfTenant    = 16               // those of a namespace in a queue, the first in its order that may get a mandate
+	seenOfTenant     = 512              // among so many
+	tenantsAtOnce    = 8                // of a queue that may have as many as that; of those that find no room, more
 	lookedByTick     = 8 * lookedAtMost // gangs that mandates of a Tick look at, before the last one
 )
 
@@ -194,7 +197,7 @@ func (c *Core) findMandates(now time.Time) {
 		c.updateFair(now)
 	}
 	c.unbar(func(g *gang) bool {
-		return g.req == nil || !g.req.waitsForQuota() || g.paused(now, c.limitsVersion) && g.pause.found == ""
+		return g.req == nil || !g.req.waitsForQuota() || g.idles(now, c.limitsVersion) || !g.reclaims()
 	})
 	c.tree.root.observe(now)
 	var due []*gang
@@ -218,16 +221,49 @@ func (c *Core) findMandates(now time.Time) {
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(a, b *gang) int {
-		return cmp.Or(a.lacking().Compare(b.lacking()), strings.Compare(a.key.uid, b.key.uid))
-	})
-	looked := 0
+	looked, before := 0, inTurn(due, c.mandated)
 	for _, g := range due {
-		if len(c.mandated) >= mandatesAtOnce || looked >= lookedByTick {
+		most := mandatesAtOnce
+		if before[g] > 0 {
+			most -= mandatesKept
+		}
+		if len(c.mandated) >= most || looked >= lookedByTick {
 			break
 		}
 		looked += c.giveMandate(now, g)
 	}
+}
+
+// inTurn sorts gangs by how long they have lacked something, but takes tenants in turn, and returns how many come
+// before each of its own tenant, with those that have a mandate.
+func inTurn(due, mandated []*gang) (before map[*gang]int) {
+	slices.SortFunc(due, func(a, b *gang) int {
+		return cmp.Or(a.lacking().Compare(b.lacking()), strings.Compare(a.key.uid, b.key.uid))
+	})
+	before = map[*gang]int{}
+	open := map[*tenant]int{}
+	for _, g := range mandated {
+		open[g.ask().tenant]++
+	}
+	for _, g := range due {
+		t := g.ask().tenant
+		before[g] = open[t]
+		open[t]++
+	}
+	slices.SortStableFunc(due, func(a, b *gang) int { return cmp.Compare(before[a], before[b]) })
+	return before
+}
+
+// reclaims reports whether gangs of other queues might be evicted for the gang, as far as sums of queues tell.
+func (g *gang) reclaims() bool {
+	a := g.ask()
+	rule, _ := a.prospect(a.lacks())
+	return rule == wire.Rule_RULE_RECLAIM
+}
+
+// idles reports whether the gang gets no mandate for now because no plan was found: it stands in nobody's way.
+func (g *gang) idles(now time.Time, limits uint64) bool {
+	return g.paused(now, limits) && g.pause.found == ""
 }
 
 // lacking is since when the gang lacks quota, or room.
@@ -249,7 +285,8 @@ func (g *gang) paused(now time.Time, limits uint64) bool {
 	return now.Before(g.pause.until) && g.pause.limits == limits
 }
 
-// considered are the gangs that this Tick looks at: the first of each queue that waits, a few queues at a time, and those that are stuck.
+// considered are the gangs that this Tick looks at: of a few queues at a time, the first that wait, and some of
+// those that are stuck, which come last in the list from then on.
 func (c *Core) considered(now time.Time) (out []*gang) {
 	var leaves []*queue
 	c.tree.root.walkWaiting(func(q *queue) {
@@ -257,41 +294,94 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 			leaves = append(leaves, q)
 		}
 	})
+	stuck := map[*queue][]*gang{}
+	for _, g := range c.stuck {
+		if q := g.res.queue; g.res.claim == nil && g.mandate == nil && !g.paused(now, c.limitsVersion) {
+			if stuck[q] == nil {
+				leaves = append(leaves, q)
+			}
+			stuck[q] = append(stuck[q], g)
+		}
+	}
+	slices.SortFunc(leaves, func(a, b *queue) int { return strings.Compare(a.path, b.path) })
+	leaves = slices.Compact(leaves)
 	from, _ := slices.BinarySearchFunc(leaves, c.consideredLast, func(q *queue, path string) int {
 		return cmp.Or(strings.Compare(q.path, path), -1) // the first after it
 	})
 	for i := range leaves {
 		q := leaves[(from+i)%len(leaves)]
-		out = c.firstOf(now, q, seenOfQueue, out)
+		if q.classes != nil && q.mayClaim() {
+			out = c.firstOf(now, q, firstOfTenant, seenOfTenant, out)
+		}
+		if of := stuck[q]; of != nil {
+			of = stuckInTurn(now, of)
+			taken := map[*gang]bool{}
+			for _, g := range of {
+				taken[g] = true
+			}
+			c.stuck = append(slices.DeleteFunc(c.stuck, func(g *gang) bool { return taken[g] }), of...)
+			out = append(out, of...)
+		}
 		c.consideredLast = q.path
 		if len(out) >= consideredAtOnce {
 			break
 		}
 	}
-	for _, g := range c.stuck {
-		if len(out) < 2*consideredAtOnce && g.res.claim == nil {
-			out = append(out, g)
-		}
-	}
 	return out
 }
 
-// firstOf appends the first gangs of a queue that may be given a mandate, among so many.
-func (c *Core) firstOf(now time.Time, q *queue, among int, out []*gang) []*gang {
-	n, looked := 0, 0
+// stuckInTurn returns a few of the gangs of a queue that find no room, from as many namespaces as there are.
+func stuckInTurn(now time.Time, gangs []*gang) []*gang {
+	nth, of := map[*gang]int{}, map[*tenant]int{}
+	for _, g := range gangs {
+		nth[g] = of[g.res.tenant]
+		of[g.res.tenant]++
+	}
+	slices.SortStableFunc(gangs, func(a, b *gang) int {
+		return cmp.Or(cmp.Compare(nth[a], nth[b]), cmp.Compare(a.res.tenant.turn, b.res.tenant.turn))
+	})
+	gangs = gangs[:min(len(gangs), firstOfTenant)]
+	for _, g := range gangs {
+		g.res.tenant.turn = now.UnixMilli()
+	}
+	return gangs
+}
+
+// firstOf appends the first gangs of a queue that may be given a mandate: so many of each namespace, among so many.
+// Those for which nobody might be evicted stand in nobody's way, nor do those for which no plan was found.
+func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []*gang {
+	type taken struct{ first, seen int }
+	by, all := map[string]*taken{}, taken{}
 	q.classes.Ascend(func(a *demandClass) bool {
+		of := by[a.namespace]
+		if of == nil {
+			of = &taken{}
+			by[a.namespace] = of
+		}
+		judged := false
 		for _, r := range a.requests {
-			if looked++; n == firstOfQueue || looked > among {
+			if of.first >= most || of.seen >= among {
+				return len(by) < len(q.tenants) && all.seen < tenantsAtOnce*among // others of the queue come after it
+			}
+			of.seen, all.seen = of.seen+1, all.seen+1
+			if !r.waitsForQuota() || r.gang.idles(now, c.limitsVersion) {
+				continue
+			}
+			if ask := r.gang.ask(); !judged {
+				if rule, _ := ask.prospect(ask.lacks()); rule == wire.Rule_RULE_UNKNOWN {
+					of.seen, all.seen = of.seen+7, all.seen+7 // that was more work than a look
+					break // nor for others that ask for the same, of no higher priority
+				}
+				judged = true
+			}
+			if r.gang.mandate == nil {
+				of.first, all.first = of.first+1, all.first+1
+			}
+			if out = append(out, r.gang); all.first >= tenantsAtOnce*most {
 				return false
 			}
-			if r.waitsForQuota() && (!r.gang.paused(now, c.limitsVersion) || r.gang.pause.found != "") { // those for whom no plan was found stand in nobody's way
-				if r.gang.mandate == nil {
-					n++
-				}
-				out = append(out, r.gang)
-			}
 		}
-		return true
+		return all.seen < tenantsAtOnce*among
 	})
 	return out
 }

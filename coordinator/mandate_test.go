@@ -110,3 +110,173 @@ func TestMandateLooksAtAllQueues(t *testing.T) {
 		}
 	}
 }
+
+// askAs is ask for a gang of a namespace.
+func (r *rush) askAs(namespace, uid, queue string, demand api.Resources) {
+	r.serial++
+	r.say(&wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+		Gang: &wire.GangRef{Uid: uid, Queue: queue, Namespace: namespace}, Attempt: 1, Serial: r.serial, TableEpoch: 1,
+		SinceUnixMs: r.now.UnixMilli(), Demand: wire.FromResources(demand), Preemptible: true, Claims: true}}})
+}
+
+// stuck has the gangs of a queue say that they find no room.
+func (r *rush) stuck(queue string, uids ...string) {
+	for _, uid := range uids {
+		g := r.c.gangs[gangKey{queue, uid}]
+		r.say(&wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
+			Gang: g.ref, Attempt: g.attempt, Serial: g.serial, TableEpoch: 1}}})
+	}
+}
+
+// flooded is a world in which b borrows what is there, and a and v are entitled to it.
+func flooded() *rush {
+	r := newRush(false)
+	r.queue("root", rushCPU(400), nil)
+	r.queue("a", nil, rushCPU(1000))
+	r.queue("b", nil, rushCPU(1))
+	r.queue("v", nil, rushCPU(5))
+	r.step(QueuesSynced{})
+	r.step(ShardLinked{Incarnation: "s1"})
+	r.pass(2 * time.Second)
+	return r
+}
+
+func numbered(prefix string, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprint(prefix, i))
+	}
+	return out
+}
+
+// TestMandatesInTurn: whatever the gangs of one tenant do, a gang of another one that may claim gets a mandate soon.
+func TestMandatesInTurn(t *testing.T) {
+	const soon = 10 * time.Second
+	for _, c := range []struct {
+		name  string
+		world func(r *rush) (queue string) // of the gang "victim"
+	}{
+		{"300 gangs find no room, and get no mandate", func(r *rush) string { // nobody in their own queue may be evicted
+			for _, uid := range numbered("b", 80) {
+				r.reserve(uid, "b", 1)
+			}
+			for _, uid := range numbered("s", 300) {
+				r.reserve(uid, "b", 1)
+			}
+			r.reserve("victim", "v", 1)
+			r.pass(time.Second)
+			r.stuck("b", numbered("s", 300)...)
+			r.stuck("v", "victim")
+			return "v"
+		}},
+		{"300 gangs find no room, and no plan", func(r *rush) string {
+			for _, uid := range numbered("b", 90) {
+				r.reserve(uid, "b", 1)
+			}
+			for _, uid := range numbered("s", 300) {
+				r.reserve(uid, "a", 1)
+			}
+			r.reserve("victim", "v", 1)
+			r.pass(time.Second)
+			r.home = time.Hour
+			r.stuck("a", numbered("s", 300)...)
+			r.stuck("v", "victim")
+			return "v"
+		}},
+		{"300 gangs find no room, of another namespace", func(r *rush) string {
+			for _, uid := range numbered("b", 90) {
+				r.reserve(uid, "b", 1)
+			}
+			for _, uid := range numbered("s", 300) {
+				r.askAs("evil", uid, "a", rushCPU(1))
+			}
+			r.askAs("good", "victim", "a", rushCPU(1))
+			r.pass(time.Second)
+			r.home = time.Hour
+			r.stuck("a", numbered("s", 300)...)
+			r.stuck("a", "victim")
+			return "a"
+		}},
+		{"100 first ones of the queue ask for more than it deserves", func(r *rush) string {
+			r.reserve("x", "b", 400)
+			r.pass(time.Second)
+			for i, uid := range numbered("s", 100) {
+				r.askAs("evil", uid, "v", rushCPU(6+i))
+			}
+			r.pass(time.Second)
+			r.askAs("good", "victim", "v", rushCPU(1))
+			return "v"
+		}},
+		{"1000 first ones of the queue find no plan", func(r *rush) string {
+			r.queue("v", nil, rushCPU(2000))
+			for _, uid := range numbered("b", 400) {
+				r.reserve(uid, "b", 1)
+			}
+			r.pass(time.Second)
+			for _, uid := range numbered("s", 1000) {
+				r.askAs("evil", uid, "v", rushCPU(1))
+			}
+			r.pass(time.Second)
+			for _, g := range r.c.gangs {
+				if g.req != nil {
+					g.rest(r.now, r.c.limitsVersion, "no plan")
+					g.pause.until = r.now.Add(time.Hour)
+				}
+			}
+			r.askAs("good", "victim", "v", rushCPU(1))
+			return "v"
+		}},
+		{"100 gangs whose home answers nothing have mandates", func(r *rush) string {
+			for _, uid := range numbered("b", 400) {
+				r.reserve(uid, "b", 1)
+			}
+			r.pass(time.Second)
+			r.home = time.Hour
+			for _, uid := range numbered("s", 100) {
+				r.reserve(uid, "a", 1)
+			}
+			r.until(time.Minute, func() bool { return len(r.c.mandated) > 0 })
+			r.pass(time.Second)
+			if open := len(r.c.mandated); open != mandatesAtOnce-mandatesKept {
+				t.Errorf("%d mandates", open)
+			}
+			r.reserve("victim", "v", 1)
+			return "v"
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := flooded()
+			g := r.c.gangs[gangKey{c.world(r), "victim"}]
+			if g == nil {
+				t.Fatal("no gang")
+			}
+			if !r.until(preemptDelay+soon, func() bool { return g.mandate != nil }) {
+				t.Errorf("no mandate after %v; pause %+v", preemptDelay+soon, g.pause)
+			}
+		})
+	}
+}
+
+// TestBarsInTurn: the gangs of one queue do not take all the places from which borrowing is barred.
+func TestBarsInTurn(t *testing.T) {
+	r := flooded()
+	r.reserve("x", "b", 400)
+	r.pass(time.Second)
+	for i, uid := range numbered("s", 100) {
+		r.ask(uid, "a", rushCPU(1+i))
+	}
+	r.reserve("victim", "v", 1)
+	r.pass(5 * time.Second)
+	of := map[string]int{}
+	for _, g := range r.c.barring {
+		of[g.key.queue]++
+	}
+	if of["v"] != 1 || of["a"]+of["v"] > barsAtMost {
+		t.Errorf("bars by queue: %v", of)
+	}
+	for range 3 { // and nobody's place is taken in turn
+		r.pass(time.Second)
+		if r.c.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.barring) == 0 {
+			t.Error("no bars")
+		}
+	}
+}

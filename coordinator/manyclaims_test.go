@@ -201,7 +201,10 @@ func (r *rush) hear(c *Core, m *wire.Envelope) {
 				claim.Gang = g.ref
 			}
 		}
-		short := x.Lacks[0].Short
+		short := int64(1)
+		if len(x.Lacks) > 0 {
+			short = x.Lacks[0].Short
+		}
 		for _, v := range x.Candidates {
 			if short <= 0 {
 				break

@@ -126,10 +126,10 @@ type queue struct {
 
 // tenant is a namespace in a queue: its own earmarks are kept from it in full, those of others in part (earmarks.go).
 type tenant struct {
-	namespace string
-	charged   account
-	unplaced  account // the part of it that found no room (supply.go)
-	members   int     // reservations and requests
+	namespace         string
+	charged, unplaced account // the latter: the part of it that found no room (supply.go)
+	members           int     // reservations and requests
+	turn              int64   // when one of its gangs that find no room was last considered, in Unix ms (mandate.go)
 }
 
 // join counts a reservation or a request of a namespace.
