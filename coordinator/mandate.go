@@ -370,7 +370,7 @@ func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []
 			if ask := r.gang.ask(); !judged {
 				if rule, _ := ask.prospect(ask.lacks()); rule == wire.Rule_RULE_UNKNOWN {
 					of.seen, all.seen = of.seen+7, all.seen+7 // that was more work than a look
-					break // nor for others that ask for the same, of no higher priority
+					break                                     // nor for others that ask for the same, of no higher priority
 				}
 				judged = true
 			}

@@ -385,15 +385,15 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 		d.fair = q.judgedBy(lacks, true)
 	}
 	s.sides = append(s.sides, d)
+	all := len(s.found.order)
 	for _, child := range q.children {
 		if t := s.sidesOf(now, lacks, d, other, child, fair); t != nil {
 			d.children = append(d.children, t)
-			d.borrowed = d.borrowed && t.borrowed
 		}
 	}
 	least := q.minRuntime(wire.Rule_RULE_RECLAIM)
 	var last api.Resources // gangs of a queue are often alike
-	loses, borrowed, from := false, false, len(s.found.order)
+	loses, from := false, len(s.found.order)
 	for _, g := range newest(q.reserved, min(s.each, lookedAtMost-s.looked)) {
 		s.looked++
 		h := g.holding()
@@ -405,17 +405,22 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 			continue
 		}
 		if last == nil || !slices.Equal(h.amounts, last) {
-			last, loses, borrowed = h.amounts, other.loses(h, lacks, fair), !usesAny(q.threshold(fair), h.amounts)
+			last, loses = h.amounts, other.loses(h, lacks, fair)
 		}
 		if loses && s.admits(now, g, least) {
 			s.found.add(now, g, d, h)
-			d.borrowed = d.borrowed && borrowed
 		}
 	}
 	d.gangs = s.found.order[from:]
 	if len(d.gangs)+len(d.children) == 0 {
 		s.sides = s.sides[:d.number]
 		return nil
+	}
+	for _, v := range s.found.order[all:] { // also of those below: what a queue names is not borrowed there
+		if usesAny(q.threshold(fair), v.amounts) {
+			d.borrowed = false
+			break
+		}
 	}
 	slices.SortFunc(d.gangs, goesFirst)
 	d.share = d.over()
