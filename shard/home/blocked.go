@@ -62,7 +62,7 @@ func (c *Core) obstacle(g *gang) report.Reason {
 		if role, have := g.lacks(); role != nil {
 			return report.NotEnoughOfRole(have, role)
 		}
-		if why := g.restsAsWhole(); !why.None() {
+		if why := g.search.rejected.restsAsWhole(g); !why.None() {
 			return why
 		}
 		return g.lacksVolumes()
@@ -75,7 +75,7 @@ func (c *Core) obstacle(g *gang) report.Reason {
 	}
 	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
 	if len(g.members) < least {
-		words.Message += report.MadeInTurn(g.maker())
+		words.Message += report.MadeInTurn(makerOf(g))
 	}
 	return words
 }
@@ -204,7 +204,7 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 
 // partWords says that a gang was bound in part for too long.
 func (c *Core) partWords(g *gang) report.Reason {
-	if why := g.rejectedWords(); !why.None() {
+	if why := g.tally.rejectedWords(); !why.None() {
 		return report.PartlyRejected(g.tally.placed, g.minCount(), why)
 	}
 	return report.Partly(g.tally.placed, g.minCount(), c.cfg.RollForward)
@@ -235,16 +235,15 @@ func (p *pod) refusal() *api.Refusal {
 }
 
 // rejectedWords says of which pod the API server rejects the Binding, nothing if of none.
-func (g *gang) rejectedWords() report.Reason {
-	if p := g.tally.rejected; p != nil {
+func (t *tally) rejectedWords() report.Reason {
+	if p := t.rejected; p != nil {
 		return report.PodRefused(p.Pod, p.rejected.why)
 	}
 	return report.Reason{}
 }
 
 // restsAsWhole returns why a gang that was undone rests, nothing if it does not.
-func (g *gang) restsAsWhole() report.Reason {
-	x := &g.search.rejected
+func (x *rejection) restsAsWhole(g *gang) report.Reason {
 	if x.why != nil && g.group != nil && g.group.Generation == x.group {
 		for _, p := range g.members {
 			if p.Node == "" && !p.Finished && !p.Deleting && p.Owner == x.owner {

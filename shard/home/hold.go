@@ -176,9 +176,6 @@ func (c *Core) drains(g *gang) bool {
 	return true
 }
 
-// waitsNowhere reports whether a pod is charged, and neither held nor promised room.
-func waitsNowhere(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }
-
 // searchFor returns for how long a gang may keep its reservation while it does not start: as its PodGroup says, or
 // usual.
 func (g *gang) searchFor(usual time.Duration) time.Duration {

@@ -64,6 +64,9 @@ type pod struct {
 // isBound reports whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
 
+// waitsNowhere reports whether a pod is charged, and neither held nor promised room.
+func waitsNowhere(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }
+
 // hasRoom reports whether a node shard keeps room for the pod.
 func (p *pod) hasRoom() bool { return p.stage == held || p.stage == promised }
 

@@ -91,11 +91,6 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	c.sendReserve(g)
 }
 
-// asksPatience reports whether the gang asks to keep what it holds.
-func (g *gang) asksPatience(now time.Time, after time.Duration) bool {
-	return !g.started && !g.complete.IsZero() && !now.Before(g.complete.Add(after))
-}
-
 // sendReserve sends the open Reserve, and retransmits it when it is due.
 func (c *Core) sendReserve(g *gang) {
 	a := g.charge.reserve
@@ -114,12 +109,13 @@ func (c *Core) sendReserve(g *gang) {
 	if !c.due(g, &a.call, first, c.cfg.ResendEvery) || a.local {
 		return
 	}
+	patient := !g.started && !g.complete.IsZero() && !c.now.Before(g.complete.Add(c.cfg.PatientAfter))
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
 		Gang: g.message(), Attempt: g.charge.attempt, Serial: a.serial,
 		Demand: wire.FromResources(a.demand), Bound: wire.FromResources(a.bound),
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve),
-		Patient: g.asksPatience(c.now, c.cfg.PatientAfter), Term: c.term, Pods: a.names, Started: a.started,
+		Patient: patient, Term: c.term, Pods: a.names, Started: a.started,
 		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 	}}})
 }

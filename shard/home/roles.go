@@ -67,8 +67,8 @@ func (g *gang) foremost(pods []*pod, n int, charged bool) []*pod {
 	return out
 }
 
-// maker returns api.Pod.Role of the pods of an implied group, which one controller made.
-func (g *gang) maker() string {
+// makerOf returns api.Pod.Role of the pods of an implied group, which one controller made.
+func makerOf(g *gang) string {
 	var first *pod
 	for _, p := range g.members {
 		if first == nil || p.UID < first.UID {
