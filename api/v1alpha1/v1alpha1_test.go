@@ -51,6 +51,7 @@ var (
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,
 		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true), DisruptionMode: v1alpha1.DisruptPod,
 			SchedulingPolicy:      v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 4}},
+			MinResources:          corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			SchedulingConstraints: &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: v1alpha1.TopologyRequired, SliceSize: 2}}}},
 		Status: &v1alpha1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionQuotaReserved, v1alpha1.ReasonQuotaExceeded)},
 			Queue: "a", Pods: 3, Bound: 2, Reason: v1alpha1.ReasonQuotaExceeded, Message: "m", Position: 1},
