@@ -24,6 +24,7 @@ type answer struct {
 	uid     string
 	version string
 	node    string
+	field   string // that is invalid
 }
 
 func found(version, node string) answer {
@@ -35,7 +36,10 @@ func (a answer) write(w http.ResponseWriter) {
 	if a.code == 0 { // the answer is lost
 		panic(http.ErrAbortHandler)
 	}
-	var o any = &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(a.code), Reason: reasons[a.code]}
+	failure := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure}
+	failure.Code, failure.Reason = int32(a.code), reasons[a.code]
+	failure.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: "no", Field: a.field}}}
+	var o any = failure
 	if a.code == 200 {
 		pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 		pod.Namespace, pod.Name, pod.ResourceVersion = "ns", "p", a.version

@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,9 +102,19 @@ func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
 	return nil
 }
 
-// gone: not found, or found with another UID (which is a conflict to some verbs and an immutable field to others).
+// gone: not found, or found with another UID, which is a conflict to some verbs and an immutable field to others. What
+// an admission policy denies is invalid, too, and names no field.
 func gone(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
 }
 
 // ExplainPod writes PodScheduled=False with a reason and returns the pod's new resourceVersion. It names the version
