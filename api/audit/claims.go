@@ -761,11 +761,11 @@ func (a *Auditor) judgeLosses(now *reservation, victims []*reservation, t virtua
 		enough := borrows[path] || a.fairly(path)
 		for _, x := range freed[path] {
 			left := api.AddSat(t.uses(path, x.Resource), -x.Value)
-			guarantee, known := t.inForce(amountOf{path, x.Resource, false})
-			if known && x.Value > 0 && left < guarantee {
-				wrong(Claim, "leaves queue %s %s of %s, and %s are guaranteed", path, api.FormatAmount(x.Resource, left), x.Resource, api.FormatAmount(x.Resource, guarantee))
-			}
 			deserved, known := t.deserves(path, x.Resource)
+			guarantee, is := t.inForce(amountOf{path, x.Resource, false}) // it counts as far as the queue deserves it
+			if least := min(guarantee, deserved); known && is && x.Value > 0 && left < least {
+				wrong(Claim, "leaves queue %s %d of %s, and %d are guaranteed", path, left, x.Resource, least)
+			}
 			enough = enough || !known || deserved > 0 && x.Value > 0 && api.AddSat(left, smallest[path][x.Resource]) > deserved
 		}
 		if !enough {

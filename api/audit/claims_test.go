@@ -253,8 +253,8 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.claims(2, gangs("x1"))
 		}},
 		{"less than what is guaranteed", audit.Claim, "are guaranteed", func(w *world) {
-			w.share("lab.y", -1, 6, 4, nil)
-			w.claims(3, gangs("y2"))
+			w.share("lab.y", -1, 4, 4, nil)
+			w.claims(3, gangs("y1", "y2", "y3"))
 		}},
 		{"less than deserved by the smallest victim", audit.Claim, "by its smallest victim or more", func(w *world) { w.claims(3, gangs("y1", "y2", "y3")) }},
 		{"what is cut is not known", "", "", func(w *world) {

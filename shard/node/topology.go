@@ -147,7 +147,8 @@ const drawn = 3
 func (p *planned) some(uid string, allow func(number int32) bool) func(number int32) bool {
 	seed := binary.LittleEndian.AppendUint32([]byte(uid), p.order)
 	return func(number int32) bool {
-		return xxhash.Sum64(binary.LittleEndian.AppendUint32(seed, uint32(number)))%2 == 0 && (allow == nil || allow(number))
+		named := append(slices.Clip(seed), topology.NameOf(p.core.topology, number)...)
+		return xxhash.Sum64(named)%2 == 0 && (allow == nil || allow(number))
 	}
 }
 

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"slices"
+	"strings"
 
 	"basalt.dev/basalt/api"
 )
@@ -108,6 +109,23 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	v.rules[key] = r
 	return r.orNil(), true
 }
+
+// heedThoseInDomains has rules be about the carriers whose pods are in a domain since a node has changed.
+func heedThoseInDomains(v *View) {
+	var reach []*carrier
+	for _, c := range v.carriers {
+		if !c.heeded && c.repels() {
+			reach = append(reach, c)
+		}
+	}
+	slices.SortFunc(reach, func(a, b *carrier) int { return strings.Compare(a.term.ID, b.term.ID) })
+	for _, c := range reach {
+		c.heed(v)
+	}
+}
+
+// NameOf returns the name of a node by its number. Numbers go by who was seen first: those of an heir are others.
+func NameOf(v *View, number int32) string { return v.nodes[number].name }
 
 // orNil returns nil for rules that keep no pod from any node.
 func (r *Rules) orNil() *Rules {

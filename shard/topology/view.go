@@ -285,8 +285,8 @@ func (v *View) move(n int32, object *api.Node) {
 	for _, t := range v.tallies {
 		t.put(n, 1)
 		v.open(t.counter, "")
-		t.carrier.heed(v)
 	}
+	heedThoseInDomains(v)
 }
 
 // noteHost counts nodes by hostname. The shard of a node decides about terms whose domains are hostnames, but of the pods on nodes of

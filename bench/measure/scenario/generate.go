@@ -389,7 +389,8 @@ func (s *Scenario) MakeNamespaces(base string) []*v1.Namespace {
 	}
 	var out []*v1.Namespace
 	for i := range most + 1 {
-		out = append(out, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spaceName(base, i), Labels: map[string]string{labelSpaces: base}}})
+		out = append(out, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spaceName(base, i),
+			Labels: map[string]string{labelSpaces: base, api.LabelRepelsOthers: "true"}}})
 	}
 	return out
 }

@@ -321,7 +321,9 @@ func zoneOf(i int) string { return fmt.Sprint("zone-", i%3) }
 
 func (w *world) namespace(name string) {
 	w.t.Helper()
-	_, err := w.kube.Core.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	space.Labels = map[string]string{api.LabelRepelsOthers: "true"}
+	_, err := w.kube.Core.CoreV1().Namespaces().Create(w.t.Context(), space, metav1.CreateOptions{})
 	w.check(err)
 }
 

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/fault"
@@ -284,7 +285,9 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 	case err := <-failed:
 		return errors.Join(err, ctx.Err())
 	}
-	_, err = r.kube.Core.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	space := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	space.Labels = map[string]string{api.LabelRepelsOthers: "true"}
+	_, err = r.kube.Core.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}

@@ -481,6 +481,13 @@ func (w *world) endFaults() {
 		}
 		p.resume()
 	}
+	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }) { // that stay for long
+		w.after(30*time.Second, func() {
+			if o := w.api.podByUID(string(p.UID)); o != nil {
+				w.api.remove(w.api.pods, w.api.pods.objects[nameOf(o)])
+			}
+		})
+	}
 	w.gossip.heal()
 }
 

@@ -151,8 +151,11 @@ func TestWhy(t *testing.T) {
 		w.gang("blue", "waits", "other", 1, "3500m")
 		w.says(0, "red", "full-too", `turn     queue "wide" is 2nd of the 2 below "root" in which gangs wait: above what it deserves (nothing of what the gang requests), with a weighted share of `)
 		w.check(w.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name("wide").Body([]byte(`{"spec":{"deserved":{"cpu":"50"}}}`)).Do(t.Context()).Error())
-		w.says(0, "red", "full-too", `turn     queue "wide" is 1st of the 2 below "root" in which gangs wait: within what it deserves (cpu 7100m + 3500m of 50)`,
-			`claims   nobody is evicted for it: no other queue below "root" has more than it deserves, and its queue does not allow preemption`)
+		w.says(0, "red", "full-too", // it deserves no more than the nodes have
+			`turn     queue "wide" is 1st of the 2 below "root" in which gangs wait: `+
+				"above what it deserves (cpu 7100m + 3500m of 8)",
+			`claims   nobody is evicted for it: queue "wide" would have more than it deserves, `+
+				"and its queue does not allow preemption")
 		w.fails(0, "red", "queue/wide", `may not get the Queue "wide"`)
 		w.fails(0, "red", "queue/nowhere", `may not get the Queue "nowhere"`)
 		w.fails(0, "red", "queue/no_queue", "")
@@ -196,7 +199,8 @@ func TestWhy(t *testing.T) {
 			return out
 		}
 		out := says(0, "red", []string{"full-too", "--what-if=wide:deserved.cpu=1", "--what-if=wide:weight=3"}, "what if  wide:deserved.cpu=1", "50 -> 1", "red/full-too in queue wide", "  now\n", "  then\n",
-			"within what it deserves (cpu 7100m + 3500m of 50)", "above what it deserves (cpu 7100m + 3500m of 1)", "Nothing was changed.")
+			"above what it deserves (cpu 7100m + 3500m of 8)", "above what it deserves (cpu 7100m + 3500m of 1)",
+			"Nothing was changed.")
 		t.Logf("$ basalt why full-too --what-if wide:deserved.cpu=1 --what-if wide:weight=3\n%s", out)
 		out = says(1, "red", []string{"--gang=queue=wide,cpu=3500m,pods=2,minCount=1", "--what-if=wide:deserved.cpu=11"}, "the planned gang in queue wide", "the nodes lack room for it", "Nothing was changed.")
 		t.Logf("$ basalt why --gang queue=wide,cpu=3500m,pods=2,minCount=1 --what-if wide:deserved.cpu=11\n%s", out)
