@@ -307,31 +307,38 @@ func (c *Core) expireHolds() {
 // Nodes that become free on their own. A patient gang waits for whoever is there (wire.Everybody), as a claimant does
 // for those that it has evicted. It is promised the same, but for that whoever is entitled to such pods comes first.
 
-// youngest is how old pods are, in seconds, that are all taken for young.
-const youngest = 60
+// Pods are all taken for young, in seconds, up to the first, and for services from the second on: few of those that
+// have run for ten minutes end within the two that a gang is patient.
+const (
+	youngest = 60
+	lasting  = 600
+)
 
-// soonestFirst sorts nodes by when their pods may be expected to leave. Nothing says so, but what has run for long
-// runs for longer: nodes whose oldest pod is the youngest, within a factor of two, come first, and of these the ones
-// with the least to leave.
+// soonestFirst leaves out nodes of services, and sorts the others by when their pods may be expected to leave. Nothing
+// says so, but what has run for long runs for longer: nodes whose oldest pod is the youngest, within a factor of two,
+// come first, and of these the ones with the least to leave.
 func (l *placing) soonestFirst() {
 	c := l.core
 	type order struct {
-		age int
-		use int64
+		age, use int64
 	}
 	orders := make(map[string]order, len(l.nodes))
 	for _, at := range l.nodes {
 		var o order
 		for _, uid := range at.UIDs {
 			p, _ := c.cache.Lookup(uid)
-			age := max(0, c.now.Unix()-c.bound[uid].since) / youngest
-			o.age, o.use = max(o.age, bits.Len64(uint64(age))), o.use+p.Class.Requests.Value("cpu")
+			if b, seen := c.bound[uid]; seen {
+				o.age = max(o.age, c.now.Unix()-b.since)
+			}
+			o.use += p.Class.Requests.Value("cpu")
 		}
 		orders[at.Node] = o
 	}
+	l.nodes = slices.DeleteFunc(l.nodes, func(at cache.NodePods) bool { return orders[at.Node].age >= lasting })
+	kind := func(age int64) int { return bits.Len64(uint64(max(0, age)) / youngest) }
 	slices.SortStableFunc(l.nodes, func(a, b cache.NodePods) int {
 		x, y := orders[a.Node], orders[b.Node]
-		return cmp.Or(cmp.Compare(x.age, y.age), cmp.Compare(x.use, y.use))
+		return cmp.Or(cmp.Compare(kind(x.age), kind(y.age)), cmp.Compare(x.use, y.use))
 	})
 }
 

@@ -198,7 +198,8 @@ func TestWhy(t *testing.T) {
 			})
 			return out
 		}
-		out := says(0, "red", []string{"full-too", "--what-if=wide:deserved.cpu=1", "--what-if=wide:weight=3"}, "what if  wide:deserved.cpu=1", "50 -> 1", "red/full-too in queue wide", "  now\n", "  then\n",
+		out := says(0, "red", []string{"full-too", "--what-if=wide:deserved.cpu=1", "--what-if=wide:weight=3"},
+			"what if  wide:deserved.cpu=1", "8 -> 1", "red/full-too in queue wide", "  now\n", "  then\n",
 			"above what it deserves (cpu 7100m + 3500m of 8)", "above what it deserves (cpu 7100m + 3500m of 1)",
 			"Nothing was changed.")
 		t.Logf("$ basalt why full-too --what-if wide:deserved.cpu=1 --what-if wide:weight=3\n%s", out)
