@@ -31,6 +31,7 @@ const (
 type trace struct {
 	asked, granted, held, committed time.Time
 	queued                          bool // the queue wait is reported
+	told                            bool // it has started: its further lives are not in its trace
 }
 
 func (g *gang) spanID(kind string) [8]byte {
@@ -53,7 +54,7 @@ func (c *Core) traceOf(g *gang, kind string) *wire.Trace {
 }
 
 func (c *Core) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
-	if from.IsZero() {
+	if from.IsZero() || g.trace.told {
 		return
 	}
 	c.emitSpan(g, kind, g.spanID(kind), from, attrs)
@@ -94,7 +95,7 @@ func (c *Core) traceGranted(g *gang) {
 		return
 	}
 	c.span(g, spanReserve, g.trace.asked, slog.String("queue", g.queue), slog.String("demand", g.charge.amounts.String()))
-	g.trace = trace{queued: true, granted: c.now}
+	g.trace = trace{queued: true, granted: c.now, told: g.trace.told}
 }
 
 func (c *Core) traceHeld(g *gang) {
@@ -120,4 +121,5 @@ func (c *Core) traceStarted(g *gang) {
 	c.span(g, spanBind, g.trace.committed, slog.Int("pods", g.tally.placed))
 	c.span(g, spanRoot, g.first, slog.String("gang", g.name.String()), slog.String("queue", g.queue),
 		slog.Int("pods", g.tally.placed))
+	g.trace.told = true
 }
