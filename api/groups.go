@@ -121,25 +121,29 @@ func slipWords(p *v1.Pod) string {
 	return slip.field() + " is no word of Basalt's" + meant
 }
 
-// differ counts the letters that have to be changed, added or left out to make one word of another (Levenshtein). It
-// counts no further than maxSlip if the lengths alone differ by more.
+// differ is Distance, and no further than maxSlip if the lengths alone differ by more.
 func differ(a, b string) int {
 	if len(a)-len(b) > maxSlip || len(b)-len(a) > maxSlip {
 		return maxSlip + 1
 	}
+	return Distance(a, b)
+}
+
+// Distance is the Levenshtein distance: how many bytes have to be inserted, removed or replaced.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		corner := row[0]
+		diagonal := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			change := corner
+			cost := diagonal
 			if a[i] != b[j] {
-				change++
+				cost++
 			}
-			corner, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+			diagonal, row[j+1] = row[j+1], min(cost, row[j]+1, row[j+1]+1)
 		}
 	}
 	return row[len(b)]

@@ -324,29 +324,9 @@ func Follow(ctx context.Context, file string, first Configuration, live Live, fl
 func nearest(wrong string, names []string) string {
 	best, least := "", len(wrong)/2+2
 	for _, name := range names {
-		if d := distance(strings.ToLower(wrong), strings.ToLower(name)); d < least {
+		if d := api.Distance(strings.ToLower(wrong), strings.ToLower(name)); d < least {
 			best, least = name, d
 		}
 	}
 	return best
-}
-
-// distance is the Levenshtein distance: how many characters have to be inserted, removed or replaced.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal, row[j+1] = row[j+1], min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -404,7 +404,7 @@ func (c *Core) awaitSlices(g *gang) map[*pod]bool {
 
 // seeks reports whether a pod of a gang is to get a hold.
 func (g *gang) seeks(p *pod) bool {
-	return p.gang == g && p.charged && p.candidate() && p.stage == nowhere
+	return p.gang == g && waitsNowhere(p)
 }
 
 // forgetParts forgets the holds of slices of a started gang for all of which there is no room. They expire, or are renewed if the same is found

@@ -30,9 +30,17 @@ const (
 // trace keeps when the current attempt passed its milestones.
 type trace struct {
 	asked, granted, held, committed time.Time
-	queued                          bool // the queue wait is reported
-	told                            bool // it has started: its further lives are not in its trace
+	said                            traced
 }
+
+// traced is what the trace of a gang has already.
+type traced uint8
+
+const (
+	nothing traced = iota
+	queued         // its wait in the queue,
+	started        // and its start: further lives are not in it
+)
 
 func (g *gang) spanID(kind string) [8]byte {
 	if kind == spanRoot || kind == spanQueue {
@@ -54,7 +62,7 @@ func (c *Core) traceOf(g *gang, kind string) *wire.Trace {
 }
 
 func (c *Core) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
-	if from.IsZero() || g.trace.told {
+	if from.IsZero() || g.trace.said == started {
 		return
 	}
 	c.emitSpan(g, kind, g.spanID(kind), from, attrs)
@@ -81,8 +89,8 @@ func (c *Core) traceAsked(g *gang) {
 	if !c.cfg.Tracing || g.started {
 		return
 	}
-	if !g.trace.queued {
-		g.trace.queued = true
+	if g.trace.said == nothing {
+		g.trace.said = queued
 		c.span(g, spanQueue, g.first, slog.String("queue", g.queue))
 	}
 	if g.trace.asked.IsZero() {
@@ -95,7 +103,7 @@ func (c *Core) traceGranted(g *gang) {
 		return
 	}
 	c.span(g, spanReserve, g.trace.asked, slog.String("queue", g.queue), slog.String("demand", g.charge.amounts.String()))
-	g.trace = trace{queued: true, granted: c.now, told: g.trace.told}
+	g.trace = trace{said: max(g.trace.said, queued), granted: c.now}
 }
 
 func (c *Core) traceHeld(g *gang) {
@@ -115,11 +123,11 @@ func (c *Core) traceCommitted(g *gang) {
 }
 
 func (c *Core) traceStarted(g *gang) {
-	if !c.cfg.Tracing || !g.trace.queued {
+	if !c.cfg.Tracing || g.trace.said == nothing {
 		return
 	}
 	c.span(g, spanBind, g.trace.committed, slog.Int("pods", g.tally.placed))
 	c.span(g, spanRoot, g.first, slog.String("gang", g.name.String()), slog.String("queue", g.queue),
 		slog.Int("pods", g.tally.placed))
-	g.trace.told = true
+	g.trace.said = started
 }
