@@ -568,8 +568,7 @@ func (r *realAPI) Delete(kind, name, uid, version string, grace *int64) error {
 		}
 	}
 	if kind == "pod" {
-		r.cached(name)
-		return r.clients.Core.CoreV1().Pods(r.run).Delete(r.ctx, name, o)
+		return r.deletePod(name, o)
 	}
 	c, resource := r.rest(kind)
 	body, err := json.Marshal(struct {
@@ -581,15 +580,6 @@ func (r *realAPI) Delete(kind, name, uid, version string, grace *int64) error {
 		return err
 	}
 	return c.Delete().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Name(r.there(kind, name)).Body(body).SetHeader("Content-Type", "application/json").Do(r.ctx).Error()
-}
-
-// cached waits until the API server's watch cache has a pod as it is. A deletion first looks there: of a pod that was
-// bound a moment ago it may find one without a node, which goes at once, and stays with that when it sees the node.
-func (r *realAPI) cached(pod string) {
-	pods := r.clients.Core.CoreV1().Pods(r.run)
-	if p, err := pods.Get(r.ctx, pod, metav1.GetOptions{}); err == nil {
-		_, _ = pods.Get(r.ctx, pod, metav1.GetOptions{ResourceVersion: p.ResourceVersion})
-	}
 }
 
 func (r *realAPI) Bind(b model.Binding) error {
