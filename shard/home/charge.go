@@ -69,6 +69,12 @@ func (ch *charge) namesAll(g *gang, pods []*pod) bool {
 	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
 }
 
+// namesOthers reports whether the record is charged for these pods alone, and names more: pods that were denied with
+// them. Nobody else may be charged for a pod that a record names.
+func (ch *charge) namesOthers(pods []*pod) bool {
+	return len(ch.pods) > len(pods) && sum(pods).Equal(ch.amounts)
+}
+
 // elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
 // home drives them.
 func (ch *charge) elsewhere() bool {
@@ -221,7 +227,8 @@ func (c *Core) adjust(g *gang) {
 		if ch.reserved || ch.reserve != nil {
 			c.release(g)
 		}
-	case ch.stale || ch.reserved && (!named || !base.Equal(ch.amounts) || ch.reserve == nil && c.unremembered(g) || g.saysLeast()) || !ch.reserved && !base.IsZero():
+	case ch.stale, ch.reserved && (!named || !base.Equal(ch.amounts) || g.saysLeast()), !ch.reserved && !base.IsZero(),
+		ch.reserved && ch.reserve == nil && (c.unremembered(g) || ch.namesOthers(need)):
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
