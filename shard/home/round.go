@@ -209,7 +209,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if !r.silent && c.reorders(g) {
 		return
 	}
-	if g.search.orders >= ordersAtOnce && !g.charge.patient { // another order may need other nodes
+	if g.search.orders >= g.search.ordersNow() && !g.charge.patient { // another order may need other nodes
 		c.releaseHeld(g)
 	}
 	members := 0
@@ -423,10 +423,12 @@ func (c *Core) triesOthers(g *gang, missing []*pod) bool {
 // to ordersAtOnce of them; then the gang sleeps, and goes on with further orders. The second one is by size, the
 // third by size with those first that are tied to others; all that follow are drawn, and node shards take any node
 // that takes a pod then, not the best. Each order costs as much as a round, and only gangs whose pods differ or are
-// tied pay for it.
+// tied pay for it. One that has tried many orders tries one more each time that it wakes; and since what it lets go of
+// looks like room that others left, it is not woken before its pause ends (sleep.go).
 
 const (
 	ordersAtOnce = 6
+	ordersMany   = 8 * ordersAtOnce // some 20 s of searching, with the pauses between
 	bySize       = 1
 	bySizeTied   = 2
 	firstDrawn   = 3
@@ -435,7 +437,7 @@ const (
 // reorders lets go of what a gang holds, and has its pods tried in another order, if that may help.
 func (c *Core) reorders(g *gang) bool {
 	s := &g.search
-	if g.single || g.started || g.charge.claimed() || g.claim != nil || s.orders >= ordersAtOnce || !g.unlike() {
+	if g.single || g.started || g.charge.claimed() || g.claim != nil || s.orders >= s.ordersNow() || !g.unlike() {
 		return false
 	}
 	s.orders++
@@ -444,6 +446,14 @@ func (c *Core) reorders(g *gang) bool {
 	c.releaseHeld(g)
 	c.mark(g)
 	return true
+}
+
+// ordersNow is how many orders are tried before the gang sleeps again.
+func (s *search) ordersNow() int {
+	if s.order > ordersMany {
+		return 1
+	}
+	return ordersAtOnce
 }
 
 // arrange sorts pods as they are to be tried.

@@ -34,7 +34,9 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.sleep.notBefore = c.now.Add(s.neverFor)
 	} else {
 		s.backoff = min(max(2*s.backoff, c.cfg.BackoffMin), c.cfg.BackoffMax)
-		s.sleep.early, s.sleep.notBefore = c.now.Add(c.cfg.BackoffMin), c.now.Add(s.backoff)
+		if s.sleep.notBefore = c.now.Add(s.backoff); !s.reordered(g) {
+			s.sleep.early = c.now.Add(c.cfg.BackoffMin)
+		}
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
 	}
 	s.round = nil
@@ -55,6 +57,10 @@ func (c *Core) sleep(g *gang, never bool) {
 		c.touch(g) // an edit of before the search ends it at once, and nothing else would have the gang looked at again
 	}
 }
+
+// reordered reports whether the gang has tried other orders. Then it lets go of what it holds before it sleeps, which
+// would wake it.
+func (s *search) reordered(g *gang) bool { return s.order > 0 && !g.started && !g.single }
 
 // pause puts a gang to sleep for a moment.
 func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }

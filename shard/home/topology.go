@@ -357,8 +357,10 @@ func (c *Core) wakeRuled() {
 				}
 				woken[of]++
 			}
-			g.search.sleep.nodes, g.search.sleep.notBefore = c.nodes-1, c.now // it is over, and others of other namespaces have their turn, too
-			g.search.backoff = 0
+			g.search.sleep.nodes = c.nodes - 1 // it is over, and others of other namespaces have their turn, too
+			if !g.search.reordered(g) {
+				g.search.sleep.notBefore, g.search.backoff = c.now, 0
+			}
 			c.touch(g)
 		}
 		if s.of[namespace] = list; len(list) == 0 {

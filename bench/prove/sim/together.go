@@ -189,6 +189,9 @@ func (c *check) requires(gang string) (keys []string, size, least int) {
 // moves after that, the Commit may have been carried out already: it is retransmitted as it was, until it is answered, and says nothing new.
 func (c *check) inDomain(x *shard, o event.Send) {
 	w := c.w
+	if o.Body.GetHoldRequest() != nil {
+		w.count("holds requested")
+	}
 	if !w.load.together {
 		return
 	}

@@ -85,6 +85,29 @@ func TestBarredAskNothing(t *testing.T) {
 	}
 }
 
+// TestHopelessOrders: a gang of unlike pods that are spread over zones, of which one has no room, tries other orders,
+// and lets go of what it holds each time. That is no news for itself: it searches often in its first half minute, and
+// then now and then.
+func TestHopelessOrders(t *testing.T) {
+	w := waveWorld(1)
+	for i := 2; i < 9; i += 3 {
+		n := *w.api.nodes.objects[fmt.Sprintf("h%d", i)].Object.(*corev1.Node)
+		n.Status.Allocatable = list(map[string]string{"cpu": "0", "pods": "1000"})
+		w.api.put(w.api.nodes, &n)
+	}
+	w.act("podgroup g least 4 queue q0")
+	for i, cpu := range []string{"1", "1", "2", "3"} {
+		spreadPod(w, fmt.Sprintf("p%d", i), "0", cpu, map[string]string{api.LabelPodGroup: "g"})
+	}
+	w.until(30*time.Second, func() bool { return false })
+	first := w.counts["holds requested"]
+	w.until(time.Minute, func() bool { return false })
+	if n := w.counts["holds requested"] - first; first > 600 || n > 300 || w.counts["bindings"] > 0 {
+		t.Errorf("%d holds were requested in the first 30 s, and %d in the minute after; %d pods are bound",
+			first, n, w.counts["bindings"])
+	}
+}
+
 func (w *world) until(most time.Duration, done func() bool) {
 	for end := w.now.Add(most); !done() && !w.events[0].at.After(end); {
 		w.next()
@@ -116,15 +139,22 @@ func waveWorld(queues int) *world {
 func spreadPods(w *world, apps, queues, pods int) {
 	for i := range pods {
 		w.after(time.Duration(i)*time.Second/400, func() {
-			app := fmt.Sprint(i % apps)
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%d", i),
-				Labels: map[string]string{"app": app, api.LabelQueue: fmt.Sprintf("q%d", i/apps%queues)}}}
-			p.Spec.SchedulerName = api.SchedulerName
-			p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": "1"})}}}
-			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "hall", WhenUnsatisfiable: corev1.DoNotSchedule,
-				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
-			p.Status.Phase = corev1.PodPending
-			w.api.create(w.api.pods, p)
+			queue := fmt.Sprintf("q%d", i/apps%queues)
+			spreadPod(w, fmt.Sprintf("p%d", i), fmt.Sprint(i%apps), "1", map[string]string{api.LabelQueue: queue})
 		})
 	}
+}
+
+// spreadPod has a pod of an app made.
+func spreadPod(w *world, name, app, cpu string, labels map[string]string) {
+	labels["app"] = app
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: labels}}
+	p.Spec.SchedulerName = api.SchedulerName
+	requests := corev1.ResourceRequirements{Requests: list(map[string]string{"cpu": cpu})}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: requests}}
+	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: "hall", WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	p.Status.Phase = corev1.PodPending
+	w.api.create(w.api.pods, p)
 }
