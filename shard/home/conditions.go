@@ -13,13 +13,16 @@ import (
 )
 
 // PodScheduled=False: what a pod that waits is told, once its wait is long or its reason is of its own making. It is
-// written when the reason changes, within a budget: namespaces take turns, and in each the pods of the oldest gangs come first. When
-// its words change otherwise than in their numbers, it is written again after a while: the node that lacked cpu may have become one that is in the
-// wrong zone. It is never written to a pod that may be bound any moment, for the write changes the pod's version.
+// written when the reason changes, within a budget: namespaces take turns, and in each the pods of the oldest gangs
+// come first. When its words change, it is written again after a while: the node that lacked cpu may have become one
+// that is in the wrong zone. Where only the numbers in them change, as they do for all that wait in a busy cluster,
+// that while is longer, and there is no event. It is never written to a pod that may be bound any moment, for the write
+// changes the pod's version.
 
 const (
 	kinWithin     = time.Minute // for which a pod is told nothing while others like it find room
-	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew
+	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew,
+	renumberAfter = time.Minute // and so much later where only numbers have changed
 	retellPause   = 2 * time.Second
 	retellsAtOnce = 5 // such writes a second
 )
@@ -55,7 +58,7 @@ func (q *explainQueue) Pop() any {
 // explainAt returns when a pod is to be told its reason, the zero time for never.
 func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
-	if r.None() || p.changing() || r.Is(p.told) && (report.Short(r.Message) == p.words || p.retells(r) && c.gist(r.Message) == p.gist) {
+	if r.None() || p.changing() || r.Is(p.told) && report.Short(r.Message) == p.words {
 		return report.Reason{}, time.Time{}
 	}
 	at := p.first
@@ -72,6 +75,9 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	}
 	if p.retells(r) {
 		at = latest(at, p.retellAt)
+		if c.gist(r.Message) == p.gist {
+			at = latest(at, p.retellAt.Add(renumberAfter))
+		}
 	}
 	return r, latest(at, p.explainAgain)
 }
@@ -196,10 +202,12 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 		if again { // however often the words change
 			p.explainAgain = c.now.Add(c.cfg.ConditionAfter)
 		}
-		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gistOf(w.message), c.now.Add(retellAfter)
+		gist := gistOf(w.message)
+		same := again && gist == p.gist
+		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gist, c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
 		switch {
-		case w.reason == v1alpha1.ReasonWaiting: // nothing failed
+		case w.reason == v1alpha1.ReasonWaiting, same: // nothing failed, or nothing else
 		case again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace: // the rest of what is allowed is for what is told first
 			c.EventsDropped++
 		default:

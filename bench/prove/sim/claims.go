@@ -436,6 +436,9 @@ func (w *world) judge() {
 	w.waits, w.waited = map[string]int{}, before
 	names := map[string]bool{}
 	for _, p := range w.load.pods(ours) {
+		if waits(p) {
+			w.judgeWords(p)
+		}
 		if name := groupNamed(p); name != "" && !names[name] {
 			names[name] = true
 			w.judgeRest(name)
@@ -510,14 +513,15 @@ func (w *world) judgeRest(name string) {
 			g.kind, name, now.alive, g.least, w.load.explain())
 	}
 	var waiting []*corev1.Pod
-	refused, leaving := false, false
+	var refused []*corev1.Pod
+	leaving := false
 	placed, odd := 0, seen.meddled || seen.inherited && !l.lives || seen.relabelled || seen.floor != nil
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
 		switch {
 		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
 			odd = true
 		case waits(p) && !l.mayBind(p):
-			refused = true
+			refused = append(refused, p)
 		case waits(p):
 			waiting = append(waiting, p)
 		case p.Spec.NodeName == "" && !finished(p):
@@ -531,8 +535,8 @@ func (w *world) judgeRest(name string) {
 		}
 	}
 	lacks := max(1, g.least-placed)
-	if refused && !odd && !leaving && placed == 0 && len(waiting) < lacks {
-		w.judgeRefused(name, g.uid)
+	if len(refused) > 0 && !odd && !leaving && placed == 0 && len(waiting) < lacks {
+		w.judgeRefused(name, g.uid, refused)
 	}
 	if odd || len(waiting) == 0 {
 		return
@@ -586,12 +590,13 @@ const partFor = 15 * time.Second
 type rest struct {
 	charged, before map[string]time.Duration
 	since           time.Time
+	met             map[string]bool // names of pods whose Binding was refused since then
 }
 
 // rests takes note that nothing changes from now on.
 func (c *check) rests() {
 	r := &c.w.load.rest
-	r.since, r.before = c.w.now, map[string]time.Duration{}
+	r.since, r.before, r.met = c.w.now, map[string]time.Duration{}, map[string]bool{}
 	for gang := range r.charged {
 		r.before[gang] = c.chargedFor(gang)
 	}
@@ -608,8 +613,12 @@ func (c *check) chargedFor(gang string) time.Duration {
 	return c.w.load.rest.charged[gang]
 }
 
-// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free.
-func (w *world) judgeRefused(who, gang string) {
+// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. One
+// that finds no room asks for no Binding.
+func (w *world) judgeRefused(who, gang string, pods []*corev1.Pod) {
+	if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.load.rest.met[p.Name] }) {
+		return
+	}
 	lasted := w.now.Sub(w.load.rest.since)
 	w.count("gangs at rest that a policy refuses")
 	if had := w.check.chargedFor(gang) - w.load.rest.before[gang]; had > lasted*3/4 { // also while it searches
@@ -624,7 +633,7 @@ func (w *world) judgePod(p *corev1.Pod) {
 		return
 	}
 	if !w.load.mayBind(p) {
-		w.judgeRefused("pod "+p.Name, string(p.UID))
+		w.judgeRefused("pod "+p.Name, string(p.UID), []*corev1.Pod{p})
 		return
 	}
 	queue := cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
@@ -668,11 +677,14 @@ func (w *world) mayNotWait(who, queue string, pods []*corev1.Pod, enough func([]
 		w.count("gangs short at rest whose place others took")
 		return
 	}
-	if w.waits[who] = w.waited[who] + 1; w.waits[who] < restTimes {
-		return
+	w.suspect(who, fmt.Sprintf("%s of queue %s waits at rest, and could start: %s", who, queue, strings.Join(at, ", ")))
+}
+
+// suspect fails once something is seen at rest that must not last.
+func (w *world) suspect(what, words string) {
+	if w.waits[what] = w.waited[what] + 1; w.waits[what] == restTimes {
+		w.fail("progress: %s%s", words, w.load.explain())
 	}
-	w.fail("progress: %s of queue %s waits at rest, and could start: %s%s",
-		who, queue, strings.Join(at, ", "), w.load.explain())
 }
 
 // came reports whether a pod was bound in the two minutes after a time that is not zero, for a gang that was granted

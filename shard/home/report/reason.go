@@ -59,11 +59,14 @@ var effects = map[string]effect{
 	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
 	v1alpha1.ReasonConstraintUnmet:        {placing: true, pod: v1alpha1.ReasonConstraintUnmet, next: "it searches again when other pods come or go, and at the latest after 30s"},
 	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
-	v1alpha1.ReasonPreempted:              {urgent: true, placing: true, next: "it is admitted again when its queue and all ancestors have room for it"},
 	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
 	v1alpha1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1alpha1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 
+	v1alpha1.ReasonPreempted: {
+		urgent: true, placing: true, pod: v1alpha1.ReasonPreempted,
+		next: "it is admitted again when its queue and all ancestors have room for it",
+	},
 	v1alpha1.ReasonBindingRejected: {
 		urgent: true, placing: true, pod: v1alpha1.ReasonBindingRejected,
 		next: "it is bound again after a pause, of 5m0s at most, and at once when it or its PodGroup is edited",
@@ -86,8 +89,8 @@ func (r Reason) Outlasts() bool {
 	return r.NoRoom() || r.Code == v1alpha1.ReasonVolumesNotBound || r.Code == v1alpha1.ReasonBindingRejected
 }
 
-// Blocks reports whether pods wait for the reason, and may do so for long.
-func (r Reason) Blocks() bool { return effects[r.Code].pod != "" }
+// Blocks reports whether pods wait for the reason, may do so for long, and nothing else has said so.
+func (r Reason) Blocks() bool { return effects[r.Code].pod != "" && r.Code != v1alpha1.ReasonPreempted }
 
 // Hopeless reports whether waiting alone does not help.
 func (r Reason) Hopeless() bool { return effects[r.Code].hopeless }
