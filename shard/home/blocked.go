@@ -217,7 +217,9 @@ func (g *gang) podReason(p *pod) report.Reason {
 		return report.Reason{}
 	case p.refusal() != nil:
 		return report.Reason{Code: p.refusal().Reason, Message: p.refusal().Message}
-	case p.stage == committed || p.stage == bound || g.state == preparing || g.state == binding:
+	case p.stage == committed || p.stage == bound || g.state == preparing:
+		return report.Reason{}
+	case g.state == binding && (!g.partly || p.stage != nowhere):
 		return report.Reason{}
 	}
 	if p.told == v1alpha1.ReasonUnschedulable && g.blocked.Is(v1alpha1.ReasonWaiting) {

@@ -436,7 +436,7 @@ func (w *world) judge() {
 	w.waits, w.waited = map[string]int{}, before
 	names := map[string]bool{}
 	for _, p := range w.load.pods(ours) {
-		if waits(p) {
+		if waits(p) && !perController(groupNamed(p)) {
 			w.judgeWords(p)
 		}
 		if name := groupNamed(p); name != "" && !names[name] {

@@ -579,6 +579,11 @@ func (l *living) keepUp(j *job) {
 	w.outside(j.lag, func() { l.keepUp(j) })
 }
 
+// namedAs reports whether a pod names its group as one of a kind.
+func namedAs(p *corev1.Pod, kind api.GroupKind) bool {
+	return (p.Labels[api.LabelPodGroup] != "") == (kind == api.BasaltGroup)
+}
+
 // judgeWords judges what a pod says that waits.
 func (w *world) judgeWords(p *corev1.Pod) {
 	refused := func(x policy) bool { return strings.HasPrefix(p.Name, x.prefix) }
@@ -588,9 +593,9 @@ func (w *world) judgeWords(p *corev1.Pod) {
 	mates, queue := []*corev1.Pod{p}, cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
 	facts := progress.Facts{Nodes: len(w.api.nodes.names())}
 	if name := groupNamed(p); name != "" {
-		mates = w.load.pods(func(o *corev1.Pod) bool { return groupNamed(o) == name && waits(o) })
+		mates = w.load.pods(func(o *corev1.Pod) bool { return groupNamed(o) == name && (waits(o) || running(o)) })
 		if g := w.api.group(name); g != nil {
-			facts.Group, facts.Least, queue = true, g.least, cmp.Or(g.queue, api.DefaultQueue)
+			facts.Group, facts.Least, queue = namedAs(p, g.kind), g.least, cmp.Or(g.queue, api.DefaultQueue)
 			facts.Floor = w.check.gang(g.uid).floor != nil
 		}
 	}
