@@ -519,3 +519,30 @@ func (x *watcher) end() {
 	x.over = true
 	x.feed.watchers = slices.DeleteFunc(x.feed.watchers, func(o *watcher) bool { return o == x })
 }
+
+// rest is for how long gangs were charged in all, and before nothing changed any more.
+type rest struct {
+	charged, before map[string]time.Duration
+	since           time.Time
+	met             map[string]bool // names of pods whose Binding was refused since then
+}
+
+// rests takes note that nothing changes from now on.
+func (c *check) rests() {
+	r := &c.w.load.rest
+	r.since, r.before, r.met = c.w.now, map[string]time.Duration{}, map[string]bool{}
+	for gang := range r.charged {
+		r.before[gang] = c.chargedFor(gang)
+	}
+	for gang := range c.granted {
+		r.before[gang] = c.chargedFor(gang)
+	}
+}
+
+// chargedFor is for how long a gang was charged.
+func (c *check) chargedFor(gang string) time.Duration {
+	if since := c.granted[gang]; !since.IsZero() {
+		return c.w.load.rest.charged[gang] + c.w.now.Sub(since)
+	}
+	return c.w.load.rest.charged[gang]
+}

@@ -448,6 +448,51 @@ func (w *world) judge() {
 	}
 }
 
+// namedAs reports whether a pod names its group as one of a kind.
+func namedAs(p *corev1.Pod, kind api.GroupKind) bool {
+	return (p.Labels[api.LabelPodGroup] != "") == (kind == api.BasaltGroup)
+}
+
+// judgeWords judges what a pod says that waits.
+func (w *world) judgeWords(p *corev1.Pod) {
+	refused := func(x policy) bool { return strings.HasPrefix(p.Name, x.prefix) }
+	if w.load.edited[string(p.UID)] || slices.ContainsFunc(w.load.policies, refused) {
+		return
+	}
+	mates, queue := []*corev1.Pod{p}, cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
+	facts := progress.Facts{Nodes: len(w.api.nodes.names())}
+	if name := groupNamed(p); name != "" {
+		mates = w.load.pods(func(o *corev1.Pod) bool { return groupNamed(o) == name && (waits(o) || running(o)) })
+		if g := w.api.group(name); g != nil {
+			facts.Group, facts.Least, queue = namedAs(p, g.kind), g.least, cmp.Or(g.queue, api.DefaultQueue)
+			facts.Floor = w.check.gang(g.uid).floor != nil
+		}
+	}
+	var demand api.Resources
+	for _, p := range mates {
+		demand = demand.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
+	}
+	facts.Admits = !w.load.shutTo(queue)
+	facts.Quota = w.hasQuota(queue, demand, time.Time{})
+	facts.Fits = !slices.ContainsFunc(api.Lineage(queue), func(path string) bool {
+		return slices.ContainsFunc(w.check.limits(path).GetCapability(), func(a *wire.Amount) bool {
+			return demand.Value(a.Resource) > a.Value
+		})
+	})
+	for _, x := range w.shards {
+		why := x.home.Why(&wire.WhyRequest{Namespace: "ns", Name: p.Name, PodUid: string(p.UID)})
+		if why.Home == "" && why.Known && why.GangUid != "" {
+			facts.Why = why.Reason
+		}
+	}
+	w.count("words at rest")
+	said := progress.Said(p)
+	if wrong := facts.Untrue(said); wrong != "" {
+		w.suspect("words of pod "+string(p.UID),
+			fmt.Sprintf("pod %s says %s, %q: %s", p.UID, said.Reason, said.Message, wrong))
+	}
+}
+
 // waits reports whether a pod may be placed, and has no node.
 func waits(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !finished(p) && len(p.Spec.SchedulingGates) == 0
@@ -585,33 +630,6 @@ func (w *world) mayBeInPart(name string) bool {
 // partFor is how long a group may stand in part that a policy keeps from starting: it is bound, told no a few times,
 // closed and evicted, and its kubelets take up to 5 seconds.
 const partFor = 15 * time.Second
-
-// rest is for how long gangs were charged in all, and before nothing changed any more.
-type rest struct {
-	charged, before map[string]time.Duration
-	since           time.Time
-	met             map[string]bool // names of pods whose Binding was refused since then
-}
-
-// rests takes note that nothing changes from now on.
-func (c *check) rests() {
-	r := &c.w.load.rest
-	r.since, r.before, r.met = c.w.now, map[string]time.Duration{}, map[string]bool{}
-	for gang := range r.charged {
-		r.before[gang] = c.chargedFor(gang)
-	}
-	for gang := range c.granted {
-		r.before[gang] = c.chargedFor(gang)
-	}
-}
-
-// chargedFor is for how long a gang was charged.
-func (c *check) chargedFor(gang string) time.Duration {
-	if since := c.granted[gang]; !since.IsZero() {
-		return c.w.load.rest.charged[gang] + c.w.now.Sub(since)
-	}
-	return c.w.load.rest.charged[gang]
-}
 
 // judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. One
 // that finds no room asks for no Binding.
