@@ -213,7 +213,8 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 		default:
 			c.tellPod(p, w.message)
 		}
-	default:
+	default: // it may have been written
+		p.shows()
 		p.explainAgain = c.now.Add(5 * c.cfg.AskAgain)
 	}
 	if p.gang != nil {

@@ -77,6 +77,11 @@ func (p *pod) letGo() { p.stage, p.shard, p.node = nowhere, "", "" }
 // yet what the pod is since its Binding was resolved.
 func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved, p.version) }
 
+// shows takes what the pod was seen to say of why it waits for what it was told last.
+func (p *pod) shows() {
+	p.told, p.words, p.gist = p.Condition.Reason, p.Condition.Message, gistOf(p.Condition.Message)
+}
+
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
 	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld &&
@@ -142,8 +147,8 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	if p == nil {
 		p = &pod{Entry: &intake.Entry{Pod: seen}, asked: seen.Class, id: api.PodID(seen.UID), first: c.now,
-			version: seen.ResourceVersion, told: seen.Condition.Reason, words: seen.Condition.Message,
-			gist: gistOf(seen.Condition.Message)}
+			version: seen.ResourceVersion}
+		p.shows()
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
 		changed := c.objects.Add(p.Entry)
@@ -167,12 +172,12 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		p.gang.triesAnew(map[string]*pod{p.UID: p})
 		c.touch(p.gang)
 	}
+	if !p.writing && seen.Condition != before.Condition && !api.NewerVersion(p.version, seen.ResourceVersion) {
+		p.shows()
+	}
 	p.version = newer(p.version, seen.ResourceVersion)
 	if changing && !p.changing() && p.gang != nil {
 		c.touch(p.gang)
-	}
-	if !p.writing && seen.Condition.Reason != before.Condition.Reason {
-		p.told = seen.Condition.Reason
 	}
 	if r := seen.Refused; r != nil && before.Refused != nil && r.Message != before.Refused.Message && p.gang != nil {
 		c.touch(p.gang) // it may be told so
