@@ -46,7 +46,7 @@ const ReasonRolledBack = "RolledBack"
 // ReasonShrunk is the reason of the event on a PodGroup whose gang loses pods beyond its minimum so that another gang can start.
 const ReasonShrunk = "Shrunk"
 
-// ReasonClaimed is the reason of the event on a PodGroup for whose gang others are evicted.
+// ReasonClaimed is the reason of the event on a PodGroup, or a pod without one, for which others are evicted.
 const ReasonClaimed = "Claimed"
 
 // ConditionDisruptionTarget is the condition of a PodGroup whose gang is being evicted so that another one can start. It is Kubernetes'

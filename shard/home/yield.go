@@ -79,11 +79,15 @@ func (g *gang) whyEvicted() string {
 	return ""
 }
 
-// tellClaimed says at a gang who is evicted for it.
+// tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
 func (c *Core) tellClaimed(g *gang) {
-	if g.group == nil || g.name.Kind == api.ImpliedGroup {
+	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+		Reason: v1alpha1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
+	switch p := c.pods[g.id]; {
+	case p != nil: // a gang of one has its UID
+		said.Kind, said.Name = api.ImpliedGroup, p.Name
+	case g.group == nil || g.name.Kind == api.ImpliedGroup:
 		return
 	}
-	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1alpha1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))})
+	c.tell(said)
 }

@@ -40,7 +40,10 @@ var (
 
 // Untrue says what is not so of what a pod says, "" for nothing. What it cannot tell for sure passes.
 func (f Facts) Untrue(said v1.PodCondition) string {
-	if said.Reason == "" {
+	switch {
+	case said.Reason == "" && f.Why == v1alpha1.ReasonWaiting: // others leave for it: an event said so
+		return ""
+	case said.Reason == "":
 		return "it should say why it waits"
 	}
 	m := ofNodes.FindStringSubmatch(said.Message)
