@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,8 @@ type surveys struct {
 	open   map[uint64]*survey       // by serial
 	silent map[api.Incarnation]bool // did not answer the last question in time
 	serial uint64
+
+	founded []founding
 }
 
 // area is the domain that a round is confined to, or the domains, one for each pod.
@@ -206,13 +209,14 @@ func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 type domainLevel struct {
 	keys     []string
 	required bool // there is none below
+	founds   bool // more pods are to come, which have to go to the one that is chosen now
 }
 
 // domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
 // has, those in which its pods require one another, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
 func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 	if g.group == nil {
-		return nil
+		return founds(c, g)
 	}
 	must, slice := g.group.Required, g.group.Slice.Key
 	if want := g.group.Preferred; want != "" {
@@ -332,17 +336,21 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		keys, t := level.keys, &s.levels[i]
 		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
-		if g.group.Slice.Key != "" {
-			keys = append(slices.Clone(keys), g.group.Slice.Key)
+		if level.founds {
+			w.sharers = c.surveys.sharersWith(c.now, g.kinOf(missing[0]))
+		}
+		_, slice := g.domainKeys()
+		if slice != "" {
+			keys = append(slices.Clone(keys), slice)
 			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
 		}
 		sv := c.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
 			return false
 		}
-		if key := g.group.Slice.Key; key != "" && !w.part {
+		if slice != "" && !w.part {
 			for _, class := range sv.classes {
-				w.apart = append(w.apart, c.topology.Separates(class, key))
+				w.apart = append(w.apart, c.topology.Separates(class, slice))
 			}
 		}
 		if sv.later && level.required {
@@ -357,7 +365,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			a, most = sv.find(w, pin, t)
 		}
 		if a != nil && t.areas < areasTried {
-			t.areas++
+			if t.areas++; level.founds {
+				c.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
+			}
 			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a
 			return true
 		}
@@ -428,11 +438,16 @@ type wanted struct {
 	apart []bool // by class of a question: pods of it are not together in a domain as a rule, so its slices are put into different ones if possible
 	size  int    // of these
 	part  bool   // a domain for some of it will do
+
+	sharers func(domain string) int64 // of the room of a domain, if more pods are to come
 }
 
 // find returns the domain, or the domains, for what is wanted; most is of all of it.
 func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	if w.parts == nil {
+		if w.sharers != nil {
+			return x.widest(w, but)
+		}
 		return x.choose(x.need(w.kinds), pin, w.part, but)
 	}
 	if slices.Contains(w.apart, true) {
@@ -443,6 +458,29 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	w.apart = nil
 	return x.slice(w, pin, but)
 }
+
+// widest returns the domain in which each of those that share it would have the most room for pods of the first kind.
+func (x *survey) widest(w wanted, but *tried) (a *area, most int) {
+	const whole = 1 << 20
+	i, top, best := x.classOf(w.kinds[0].class), (*room)(nil), int64(0)
+	for id, r := range x.rooms {
+		if i < 0 || r.pods[i] == 0 || but.skips(id, r) {
+			continue
+		}
+		most = max(most, int(r.pods[i]))
+		each := min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers(x.named(r)))
+		if top == nil || cmp.Or(cmp.Compare(each, best), slices.Compare(top.values, r.values)) > 0 {
+			top, best = r, each
+		}
+	}
+	if top == nil {
+		return nil, 0
+	}
+	return &area{survey: x, all: top, values: top.values}, most
+}
+
+// named returns a domain with the labels that it is of.
+func (x *survey) named(r *room) string { return strings.Join(x.keys, "\x00") + "=" + r.id() }
 
 // waitForDomain puts a gang to sleep that finds no domain.
 func (c *Core) waitForDomain(g *gang, why report.Reason) {
@@ -455,25 +493,6 @@ func (c *Core) waitForDomain(g *gang, why report.Reason) {
 		s.gaveUp = true
 		c.uncharge(g)
 	}
-}
-
-// releaseHeld withdraws what a gang holds.
-func (c *Core) releaseHeld(g *gang) {
-	var shards []api.Incarnation
-	for _, p := range g.pick(isHeld) {
-		if !slices.Contains(shards, p.shard) {
-			shards = append(shards, p.shard)
-		}
-		p.letGo()
-	}
-	serial := c.serial(g)
-	slices.Sort(shards)
-	for _, shard := range shards {
-		if c.isMember(shard) {
-			c.sendWithdraw(g, shard, serial, nil)
-		}
-	}
-	g.tally = c.count(g)
 }
 
 // together reports whether what a gang holds is in the domain that it requires, together with what stands, and makes whole slices. If it does
@@ -499,27 +518,6 @@ func (c *Core) together(g *gang) bool {
 		c.wakeAt(g, g.search.sleep.notBefore)
 	}
 	return ok
-}
-
-// dropOutside forgets the holds of a started gang that are not in the domain in which it is: their nodes were relabelled. The pods are asked for again.
-func (c *Core) dropOutside(g *gang) {
-	if g.group == nil || g.group.Required == "" || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
-		return
-	}
-	holds := g.pick(isHeld)
-	if len(holds) == 0 {
-		return
-	}
-	keys := []string{g.group.Required}
-	pin, _ := c.pinned(g, keys, stands)
-	if pin == nil {
-		pin, _ = c.pinned(g, keys, isHeld)
-	}
-	for _, p := range holds {
-		if pin == nil || c.domainAt(p, keys) != domainID(pin) {
-			p.letGo()
-		}
-	}
 }
 
 // endInArea ends a round that did not find enough in its domains.
