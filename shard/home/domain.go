@@ -338,6 +338,10 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
 		if level.founds {
 			w.sharers = c.surveys.sharersWith(c.now, g.kinOf(missing[0]))
+		} else if !g.started {
+			more := slices.DeleteFunc(g.candidates(), func(p *pod) bool { return p.charged || p.stage != nowhere })
+			c.ask(more)
+			w.more = kindsOf(more)
 		}
 		_, slice := g.domainKeys()
 		if slice != "" {
@@ -439,16 +443,14 @@ type wanted struct {
 	size  int    // of these
 	part  bool   // a domain for some of it will do
 
-	sharers func(domain string) int64 // of the room of a domain, if more pods are to come
+	more    []kind                    // that are to go to the same domain later,
+	sharers func(domain string) int64 // of the room of a domain, if nobody knows how many will come
 }
 
 // find returns the domain, or the domains, for what is wanted; most is of all of it.
 func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	if w.parts == nil {
-		if w.sharers != nil {
-			return x.widest(w, but)
-		}
-		return x.choose(x.need(w.kinds), pin, w.part, but)
+		return x.choose(x.need(w.kinds), w, pin, but)
 	}
 	if slices.Contains(w.apart, true) {
 		if a, most = x.slice(w, pin, but); a != nil {
@@ -457,26 +459,6 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	}
 	w.apart = nil
 	return x.slice(w, pin, but)
-}
-
-// widest returns the domain in which each of those that share it would have the most room for pods of the first kind.
-func (x *survey) widest(w wanted, but *tried) (a *area, most int) {
-	const whole = 1 << 20
-	i, top, best := x.classOf(w.kinds[0].class), (*room)(nil), int64(0)
-	for id, r := range x.rooms {
-		if i < 0 || r.pods[i] == 0 || but.skips(id, r) {
-			continue
-		}
-		most = max(most, int(r.pods[i]))
-		each := min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers(x.named(r)))
-		if top == nil || cmp.Or(cmp.Compare(each, best), slices.Compare(top.values, r.values)) > 0 {
-			top, best = r, each
-		}
-	}
-	if top == nil {
-		return nil, 0
-	}
-	return &area{survey: x, all: top, values: top.values}, most
 }
 
 // named returns a domain with the labels that it is of.
@@ -650,17 +632,20 @@ func (x *survey) need(kinds []kind) []int64 {
 	return need
 }
 
-// choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are any; in part: or else the one
-// with the most room, if it has some. Those that failed are skipped. most is how many of the pods the one with the most room takes,
-// as if those of each class came alone.
-func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *area, most int) {
+// choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are
+// any; in part: or else the one with the most room, if it has some. If more pods are to come, it is of those that would
+// do the one that takes the most of all. Those that failed are skipped. most is of the pods the one with the most room
+// takes, as if those of each class came alone.
+func (x *survey) choose(need []int64, w wanted, pin []string, but *tried) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
 		*room
 		fits  int   // 2: all of them together, as far as can be told; 1: those of each class; 0: some
 		tight int64 // how much of it they take
+		later int64 // how many pods it takes, with those that come later
 	}
 	var top rated
+	later := x.need(w.more)
 	for id, r := range x.rooms {
 		if pin != nil && !slices.Equal(r.values, pin) {
 			continue
@@ -673,6 +658,12 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 		takes := int64(0)
 		for i, n := range need {
 			takes += min(n, r.pods[i])
+			switch {
+			case w.sharers != nil:
+				o.later += min(n, 1) * min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers(x.named(r)))
+			case len(w.more) > 0:
+				o.later += min(n+later[i], r.pods[i])
+			}
 			if n == 0 {
 				continue
 			}
@@ -686,17 +677,18 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 		if o.fits == 2 && o.tight > whole {
 			o.fits, o.tight = 1, -o.tight
 		}
-		if takes == 0 || o.fits == 0 && !part {
+		if takes == 0 || o.fits == 0 && !w.part {
 			continue
 		}
-		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {
+		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.later, top.later),
+			cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {
 			top = o
 		}
 	}
 	if top.room == nil {
 		return nil, most
 	}
-	return &area{survey: x, all: top.room, values: top.values, part: part}, most
+	return &area{survey: x, all: top.room, values: top.values, part: w.part}, most
 }
 
 // pinsOf returns the domains in which pods of a gang are, and to which others have to go.

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // TestTied: the single pods of an app require one another in a rack, a zone, or both. As many are bound as the best
@@ -62,6 +65,61 @@ func TestTied(t *testing.T) {
 		ours, theirs = ours+n, theirs+most
 	}
 	t.Logf("%d pods are bound; the best domains take %d", ours, theirs)
+}
+
+// TestTogetherAsManyAsCome: a gang that starts with few of its pods, which are to be in one rack because it says so, or
+// because they require one another, begins in the tightest rack that takes all of its pods that are there, or in the
+// one that takes the most of them.
+func TestTogetherAsManyAsCome(t *testing.T) {
+	for _, by := range []string{"required", "preferred", "affinity"} {
+		ours, theirs := 0, 0
+		for seed := range 16 {
+			die := rand.New(rand.NewPCG(uint64(seed), 3))
+			racks, each, cpu, pods, least := 2+die.IntN(5), 1+die.IntN(4), 1+die.IntN(3), 3+die.IntN(12), 1+die.IntN(3)
+			w := bareWorld(1 + seed%3)
+			room := make([]int, racks)
+			for i := range racks * each {
+				free := die.IntN(9)
+				w.plainNode(fmt.Sprint("h", i), map[string]string{"rack": fmt.Sprint(i % racks)}, free)
+				room[i%racks] += free / cpu
+			}
+			w.until(10*time.Second, func() bool { return false })
+			g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
+			g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "q0", int32(least)
+			if by != "affinity" {
+				mode := map[string]v1alpha1.TopologyMode{"preferred": v1alpha1.TopologyPreferred}[by]
+				g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{
+					Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: mode}}}
+			}
+			w.api.create(w.api.groups, g)
+			for i := range pods {
+				p := w.podOf(fmt.Sprint("p", i), cpu)
+				p.Labels["app"], p.Labels[api.LabelPodGroup] = "a", "g"
+				if by == "affinity" {
+					p.Spec.Affinity = tiedBy("a", "rack")
+				}
+				w.api.create(w.api.pods, p)
+			}
+			w.until(time.Minute, func() bool { return false })
+			in := map[string]int{}
+			for _, p := range w.load.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }) {
+				in[w.api.node(p.Spec.NodeName).Labels["rack"]]++
+			}
+			most, n := min(slices.Max(room), pods), 0
+			for _, k := range in {
+				n = max(n, k)
+			}
+			if most < least {
+				continue
+			}
+			ours, theirs = ours+n, theirs+most
+		}
+		t.Logf("%s: %d pods are in one rack, the best racks take %d", by, ours, theirs)
+		least := map[string]int{"preferred": 85}[by] // some go elsewhere at once where not all of the rest have room
+		if ours*100 < theirs*cmp.Or(least, 95) {
+			t.Errorf("%s: %d pods are in one rack, the best racks take %d", by, ours, theirs)
+		}
+	}
 }
 
 // TestTiedApart: several such apps come within 300 ms. They do not all choose the same rack: nearly as many of their
