@@ -20,12 +20,13 @@ import (
 // the nodes of the domain. Other pods fill the nodes in part.
 func TestTied(t *testing.T) {
 	ours, theirs := 0, 0
-	for seed := range 24 {
+	for seed := range 32 {
 		die := rand.New(rand.NewPCG(uint64(seed), 1))
 		racks, each := 2+die.IntN(5), 1+die.IntN(4)
 		w := bareWorld(1 + seed%3)
 		keys := [][]string{{"rack"}, {"hall"}, {"hall", "rack"}}[die.IntN(3)]
 		cpu, pods := 1+die.IntN(3), 2+die.IntN(20)
+		apart := die.IntN(4) == 0 // at most one on a node
 		best := map[string]int{}
 		for i := range racks * each {
 			labels := map[string]string{"rack": fmt.Sprint(i % racks), "hall": fmt.Sprint(i % 2)}
@@ -40,7 +41,11 @@ func TestTied(t *testing.T) {
 			for _, key := range keys {
 				domain += labels[key] + "/"
 			}
-			best[domain] += (size - full) / cpu
+			if room := (size - full) / cpu; apart {
+				best[domain] += min(room, 1)
+			} else {
+				best[domain] += room
+			}
 		}
 		w.until(10*time.Second, func() bool { return false })
 		most := 0
@@ -53,6 +58,12 @@ func TestTied(t *testing.T) {
 				p := w.podOf(fmt.Sprint("p", i), cpu)
 				p.Labels["app"] = "a"
 				p.Spec.Affinity = tiedBy("a", keys...)
+				if apart {
+					a := &corev1.PodAntiAffinity{}
+					a.RequiredDuringSchedulingIgnoredDuringExecution = tiedBy("a", api.LabelHostname).
+						PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+					p.Spec.Affinity.PodAntiAffinity = a
+				}
 				w.api.create(w.api.pods, p)
 			})
 		}
