@@ -443,8 +443,8 @@ type wanted struct {
 	size  int    // of these
 	part  bool   // a domain for some of it will do
 
-	more    []kind                    // that are to go to the same domain later,
-	sharers func(domain string) int64 // of the room of a domain, if nobody knows how many will come
+	more    []kind           // that are to go to the same domain later,
+	sharers map[string]int64 // nobody knows how many will come, and so many others want the room of a domain
 }
 
 // find returns the domain, or the domains, for what is wanted; most is of all of it.
@@ -660,7 +660,7 @@ func (x *survey) choose(need []int64, w wanted, pin []string, but *tried) (a *ar
 			takes += min(n, r.pods[i])
 			switch {
 			case w.sharers != nil:
-				o.later += min(n, 1) * min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers(x.named(r)))
+				o.later += min(n, 1) * min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers[x.named(r)])
 			case len(w.more) > 0:
 				o.later += min(n+later[i], r.pods[i])
 			}

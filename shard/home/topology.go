@@ -257,20 +257,19 @@ func (s *surveys) found(now time.Time, by kin, domain string) {
 
 // sharersWith returns how many may want the room of a domain beside pods of one kind: other apps of the namespace, and
 // other namespaces.
-func (s *surveys) sharersWith(now time.Time, own kin) func(domain string) int64 {
-	return func(domain string) (n int64) {
-		others := map[string]bool{own.namespace: true}
-		for _, f := range s.founded {
-			if f.domain != domain || f.by == own || now.Sub(f.at) >= growsFor {
-				continue
-			}
-			if f.by.namespace == own.namespace || !others[f.by.namespace] {
-				others[f.by.namespace] = true
-				n++
-			}
+func (s *surveys) sharersWith(now time.Time, own kin) map[string]int64 {
+	type who struct{ domain, namespace string }
+	known, n := map[who]bool{}, map[string]int64{}
+	for _, f := range s.founded {
+		if f.by == own || now.Sub(f.at) >= growsFor {
+			continue
 		}
-		return n
+		if by := (who{f.domain, f.by.namespace}); f.by.namespace == own.namespace || !known[by] {
+			known[by] = true
+			n[f.domain]++
+		}
 	}
+	return n
 }
 
 // isShut reports whether a search for pods is in vain. Not for long: what keeps a pod from a node may be a hold that only its shard knows.
