@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -34,6 +35,8 @@ import (
 //
 // A gang that requires a topology domain, or slices, is planned for one domain after another (plan.FindTogether), and its requests name the
 // domain, as those of a search do (domain.go). The record names it, too, for an heir, but not the domains of slices: their heir begins a new attempt.
+// One that prefers a domain is planned for such a domain if no more are evicted for that, and no better ones
+// (plan.FindNear). Only the first requests name it: what has no room then may go elsewhere.
 //
 // Not yet: gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message, make no claims.
 
@@ -53,12 +56,15 @@ type claiming struct {
 	kinds      []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
 	members    [][]*pod                 // by kind, and in slices by kind and domain
 	nodes      []plan.Node
-	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go)
+	near       []domainLevel          // the domains that its pods would rather have than any that will do
+	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go),
+	alike      []int                  // and which of them are as good as each other
 	singles    map[int]plan.Candidate // surplus pods of candidates, by index
 
 	// requesting and proposing
 	awaits  []string
 	within  *wire.Label                // the domain of all pods, nil for any
+	closer  *wire.Label                // and the one that is only preferred: for the first requests alone
 	slices  map[string]string          // and those of slices, by pod
 	asked   map[api.Incarnation][]*pod // what each shard was asked for
 	claim   call
@@ -225,7 +231,10 @@ func (c *Core) onMandate(m *wire.Mandate) {
 	c.roomProbes++
 	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
 	bound := c.victimPods(m.GetCandidates())
-	x.candidates = c.inTurn(m.GetCandidates(), bound)
+	x.candidates, x.alike = c.inTurn(m.GetCandidates(), bound)
+	if g.group != nil {
+		x.near = slices.DeleteFunc(c.domainLevels(g), func(l domainLevel) bool { return l.required })
+	}
 	x.singles = c.surplusOf(x.candidates, bound)
 	for i, of := range x.candidates {
 		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
@@ -274,6 +283,9 @@ func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
 			continue
 		}
 		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses(), Domain: c.domainOf(n.GetNode(), outerKeys), Part: c.domainOf(n.GetNode(), innerKeys)}
+		for _, l := range x.near {
+			of.Near = append(of.Near, c.domainOf(n.GetNode(), l.keys))
+		}
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
 				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
@@ -385,8 +397,10 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 		m.Sides = append(m.Sides, plan.Side{Parent: int(s.GetParent()), Above: amounts(s.GetAbove()), Spare: amounts(s.GetSpare()), Borrowed: s.GetBorrowed()})
 	}
 	for i, of := range x.candidates {
-		m.Candidates = append(m.Candidates, plan.Candidate{Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()), Side: int(of.GetSide()),
-			Surplus: x.singles[i].Surplus, Pods: x.singles[i].Pods})
+		m.Candidates = append(m.Candidates, plan.Candidate{
+			Gang: of.GetGang().GetUid(), Queue: of.GetGang().GetQueue(), Demand: amounts(of.GetDemand()),
+			Side: int(of.GetSide()), Alike: x.alike[i], Surplus: x.singles[i].Surplus, Pods: x.singles[i].Pods,
+		})
 	}
 	slices.SortStableFunc(x.nodes, func(a, b plan.Node) int { return cmp.Compare(a.Shard, b.Shard) })
 	found, shares, ok := c.findPlan(g, x, m)
@@ -418,12 +432,8 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan, shares []plan.Share, ok bool) {
 	defer func() { c.plans.Spend(c.now, g.name.Namespace, int64(found.Work)) }()
 	outer, inner := g.domainKeys()
-	if !g.mustBeTogether() {
-		found, result := plan.Find(x.kinds, x.nodes, m, 0)
-		return found, found.Shares, result == plan.Found
-	}
 	nodes := x.nodes
-	if len(g.pick((*pod).hasRoom)) > 0 { // of an earlier plan
+	if len(g.pick((*pod).hasRoom)) > 0 && g.mustBeTogether() { // of an earlier plan
 		if inner != "" {
 			return plan.Plan{Why: "it has room for some of its slices already"}, nil, false
 		}
@@ -443,10 +453,14 @@ func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan,
 		parts = c.partsOf(g, domainKeys(outer, inner), x.pods)
 		list = shapesOf(parts, kinds, len(x.kinds), g.group.Slice.Size)
 	}
-	found, to, result := plan.FindTogether(x.kinds, list, nodes, m, g.planned, 0)
+	found, to, near, result := plan.FindNear(x.kinds, list, nodes, m, g.mustBeTogether(), g.planned, 0)
 	g.planned++
 	if result != plan.Found {
 		return found, nil, false
+	}
+	if near >= 0 {
+		value, _, _ := strings.Cut(to.Domain[1:], "\x00")
+		x.closer = &wire.Label{Key: x.near[near].keys[0], Value: value}
 	}
 	if outer != "" {
 		x.within = &wire.Label{Key: outer, Value: valueOf(to.Domain)}
@@ -517,7 +531,7 @@ func (c *Core) claimMessage(g *gang, x *claiming) *wire.Claim {
 func (c *Core) sayNoPlan(g *gang, why string) {
 	x := g.claim
 	c.ClaimsUnplanned++
-	x.step, x.claim, x.awaits, x.within, x.slices = proposing, call{}, nil, nil, nil
+	x.step, x.claim, x.awaits, x.within, x.closer, x.slices = proposing, call{}, nil, nil, nil, nil
 	x.message = c.claimMessage(g, x)
 	x.message.Why = report.Short(why)
 }

@@ -61,8 +61,8 @@ func (c *Core) victimPods(candidates []*wire.Candidate) map[string][]*pod {
 
 // inTurn returns the candidates of a mandate in the order in which they are to go: as the coordinator named them, but of those with the
 // same standing the ones last whose eviction exceeds a budget. Pods are those of victimPods; those of gangs that may lose single ones are put
-// in order, too.
-func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) []*wire.Candidate {
+// in order, too. Alike has the same number for those between which nothing else decides.
+func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) (_ []*wire.Candidate, alike []int) {
 	look := c.budgets.Look(c.now)
 	var places [][]int // by standing
 	at := map[uint32]int{}
@@ -80,7 +80,7 @@ func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) []*w
 		troubled = troubled || exceeds[i]
 	}
 	if !troubled {
-		return candidates
+		return candidates, alikeIn(candidates, exceeds)
 	}
 	for i, of := range candidates {
 		k, known := at[of.GetStanding()]
@@ -90,19 +90,37 @@ func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) []*w
 		}
 		places[k] = append(places[k], i)
 	}
-	out := slices.Clone(candidates)
+	out, worse := slices.Clone(candidates), make([]bool, len(candidates))
 	for _, of := range places {
 		next := 0
 		for _, last := range []bool{false, true} {
 			for _, i := range of {
 				if exceeds[i] == last {
-					out[of[next]] = candidates[i]
+					out[of[next]], worse[of[next]] = candidates[i], last
 					next++
 				}
 			}
 		}
 	}
-	return out
+	return out, alikeIn(out, worse)
+}
+
+// alikeIn numbers candidates: those of one standing that exceed a budget, or do not, have the same number.
+func alikeIn(candidates []*wire.Candidate, exceeds []bool) []int {
+	type rank struct {
+		standing uint32
+		exceeds  bool
+	}
+	first, alike := map[rank]int{}, make([]int, len(candidates))
+	for i, of := range candidates {
+		r := rank{of.GetStanding(), exceeds[i]}
+		if at, known := first[r]; known && r.standing != 0 {
+			alike[i] = at
+			continue
+		}
+		first[r], alike[i] = i, i
+	}
+	return alike
 }
 
 func seen(pods []*pod) (out []*api.Pod) {

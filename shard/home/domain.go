@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,8 @@ type surveys struct {
 	open   map[uint64]*survey       // by serial
 	silent map[api.Incarnation]bool // did not answer the last question in time
 	serial uint64
+
+	founded []founding
 }
 
 // area is the domain that a round is confined to, or the domains, one for each pod.
@@ -206,13 +209,14 @@ func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 type domainLevel struct {
 	keys     []string
 	required bool // there is none below
+	founds   bool // more pods are to come, which have to go to the one that is chosen now
 }
 
 // domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
 // has, those in which its pods require one another, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
 func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 	if g.group == nil {
-		return nil
+		return founds(c, g)
 	}
 	must, slice := g.group.Required, g.group.Slice.Key
 	if want := g.group.Preferred; want != "" {
@@ -332,17 +336,25 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		keys, t := level.keys, &s.levels[i]
 		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
-		if g.group.Slice.Key != "" {
-			keys = append(slices.Clone(keys), g.group.Slice.Key)
+		if level.founds {
+			w.sharers = c.surveys.sharersWith(c.now, g.kinOf(missing[0]))
+		} else if !g.started {
+			more := slices.DeleteFunc(g.candidates(), func(p *pod) bool { return p.charged || p.stage != nowhere })
+			c.ask(more)
+			w.more = kindsOf(more)
+		}
+		_, slice := g.domainKeys()
+		if slice != "" {
+			keys = append(slices.Clone(keys), slice)
 			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
 		}
 		sv := c.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
 			return false
 		}
-		if key := g.group.Slice.Key; key != "" && !w.part {
+		if slice != "" && !w.part {
 			for _, class := range sv.classes {
-				w.apart = append(w.apart, c.topology.Separates(class, key))
+				w.apart = append(w.apart, c.topology.Separates(class, slice))
 			}
 		}
 		if sv.later && level.required {
@@ -357,7 +369,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			a, most = sv.find(w, pin, t)
 		}
 		if a != nil && t.areas < areasTried {
-			t.areas++
+			if t.areas++; level.founds {
+				c.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
+			}
 			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a
 			return true
 		}
@@ -428,12 +442,15 @@ type wanted struct {
 	apart []bool // by class of a question: pods of it are not together in a domain as a rule, so its slices are put into different ones if possible
 	size  int    // of these
 	part  bool   // a domain for some of it will do
+
+	more    []kind           // that are to go to the same domain later,
+	sharers map[string]int64 // nobody knows how many will come, and so many others want the room of a domain
 }
 
 // find returns the domain, or the domains, for what is wanted; most is of all of it.
 func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	if w.parts == nil {
-		return x.choose(x.need(w.kinds), pin, w.part, but)
+		return x.choose(x.need(w.kinds), w, pin, but)
 	}
 	if slices.Contains(w.apart, true) {
 		if a, most = x.slice(w, pin, but); a != nil {
@@ -443,6 +460,9 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 	w.apart = nil
 	return x.slice(w, pin, but)
 }
+
+// named returns a domain with the labels that it is of.
+func (x *survey) named(r *room) string { return strings.Join(x.keys, "\x00") + "=" + r.id() }
 
 // waitForDomain puts a gang to sleep that finds no domain.
 func (c *Core) waitForDomain(g *gang, why report.Reason) {
@@ -455,25 +475,6 @@ func (c *Core) waitForDomain(g *gang, why report.Reason) {
 		s.gaveUp = true
 		c.uncharge(g)
 	}
-}
-
-// releaseHeld withdraws what a gang holds.
-func (c *Core) releaseHeld(g *gang) {
-	var shards []api.Incarnation
-	for _, p := range g.pick(isHeld) {
-		if !slices.Contains(shards, p.shard) {
-			shards = append(shards, p.shard)
-		}
-		p.letGo()
-	}
-	serial := c.serial(g)
-	slices.Sort(shards)
-	for _, shard := range shards {
-		if c.isMember(shard) {
-			c.sendWithdraw(g, shard, serial, nil)
-		}
-	}
-	g.tally = c.count(g)
 }
 
 // together reports whether what a gang holds is in the domain that it requires, together with what stands, and makes whole slices. If it does
@@ -499,27 +500,6 @@ func (c *Core) together(g *gang) bool {
 		c.wakeAt(g, g.search.sleep.notBefore)
 	}
 	return ok
-}
-
-// dropOutside forgets the holds of a started gang that are not in the domain in which it is: their nodes were relabelled. The pods are asked for again.
-func (c *Core) dropOutside(g *gang) {
-	if g.group == nil || g.group.Required == "" || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
-		return
-	}
-	holds := g.pick(isHeld)
-	if len(holds) == 0 {
-		return
-	}
-	keys := []string{g.group.Required}
-	pin, _ := c.pinned(g, keys, stands)
-	if pin == nil {
-		pin, _ = c.pinned(g, keys, isHeld)
-	}
-	for _, p := range holds {
-		if pin == nil || c.domainAt(p, keys) != domainID(pin) {
-			p.letGo()
-		}
-	}
 }
 
 // endInArea ends a round that did not find enough in its domains.
@@ -652,17 +632,20 @@ func (x *survey) need(kinds []kind) []int64 {
 	return need
 }
 
-// choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are any; in part: or else the one
-// with the most room, if it has some. Those that failed are skipped. most is how many of the pods the one with the most room takes,
-// as if those of each class came alone.
-func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *area, most int) {
+// choose returns the tightest domain that has room for so many pods of each class, of the pinned values if there are
+// any; in part: or else the one with the most room, if it has some. If more pods are to come, it is of those that would
+// do the one that takes the most of all. Those that failed are skipped. most is of the pods the one with the most room
+// takes, as if those of each class came alone.
+func (x *survey) choose(need []int64, w wanted, pin []string, but *tried) (a *area, most int) {
 	const whole = 1 << 20
 	type rated struct {
 		*room
 		fits  int   // 2: all of them together, as far as can be told; 1: those of each class; 0: some
 		tight int64 // how much of it they take
+		later int64 // how many pods it takes, with those that come later
 	}
 	var top rated
+	later := x.need(w.more)
 	for id, r := range x.rooms {
 		if pin != nil && !slices.Equal(r.values, pin) {
 			continue
@@ -675,6 +658,12 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 		takes := int64(0)
 		for i, n := range need {
 			takes += min(n, r.pods[i])
+			switch {
+			case w.sharers != nil:
+				o.later += min(n, 1) * min(r.pods[i], math.MaxInt32) * whole / (1 + w.sharers[x.named(r)])
+			case len(w.more) > 0:
+				o.later += min(n+later[i], r.pods[i])
+			}
 			if n == 0 {
 				continue
 			}
@@ -688,17 +677,18 @@ func (x *survey) choose(need []int64, pin []string, part bool, but *tried) (a *a
 		if o.fits == 2 && o.tight > whole {
 			o.fits, o.tight = 1, -o.tight
 		}
-		if takes == 0 || o.fits == 0 && !part {
+		if takes == 0 || o.fits == 0 && !w.part {
 			continue
 		}
-		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {
+		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.later, top.later),
+			cmp.Compare(o.tight, top.tight), cmp.Compare(top.spare, o.spare), slices.Compare(top.values, o.values)) > 0 {
 			top = o
 		}
 	}
 	if top.room == nil {
 		return nil, most
 	}
-	return &area{survey: x, all: top.room, values: top.values, part: part}, most
+	return &area{survey: x, all: top.room, values: top.values, part: w.part}, most
 }
 
 // pinsOf returns the domains in which pods of a gang are, and to which others have to go.

@@ -109,7 +109,7 @@ func TestChooseComparesNoClasses(t *testing.T) {
 	for _, r := range []*room{{values: []string{"r1"}, pods: need}, {values: []string{"r2"}, pods: make([]int64, maxSurveyed)}} {
 		x.rooms[r.id()] = r
 	}
-	if a, _ := x.choose(need, nil, false, &tried{}); a == nil || a.values[0] != "r1" {
+	if a, _ := x.choose(need, wanted{}, nil, &tried{}); a == nil || a.values[0] != "r1" {
 		t.Errorf("%v is chosen, r1 has room", a)
 	}
 }

@@ -1,7 +1,6 @@
 package home
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -226,27 +225,37 @@ func (c *Core) releaseStalled(g *gang) {
 	if s.sleep == nil || g.charge.patient {
 		return
 	}
-	holding := g.pick(func(p *pod) bool { return p.stage == held })
-	if len(holding) == 0 {
+	if len(g.pick(isHeld)) == 0 {
 		return
 	}
 	if at := s.gained.Add(c.cfg.StallAfter); c.now.Before(at) {
 		c.wakeAt(g, at)
 		return
 	}
-	shards := map[api.Incarnation]bool{}
-	for _, p := range holding {
-		shards[p.shard] = true
-		p.letGo()
-	}
-	serial := c.serial(g)
-	for _, shard := range slices.Sorted(maps.Keys(shards)) {
-		c.sendWithdraw(g, shard, serial, nil)
-	}
+	c.releaseHeld(g)
 	s.backoff = c.cfg.BackoffMax
 	s.sleep.notBefore = c.now.Add(s.backoff)
 	s.sleep.early = s.sleep.notBefore
 	c.touch(g)
+}
+
+// releaseHeld withdraws what a gang holds.
+func (c *Core) releaseHeld(g *gang) {
+	var shards []api.Incarnation
+	for _, p := range g.pick(isHeld) {
+		if !slices.Contains(shards, p.shard) {
+			shards = append(shards, p.shard)
+		}
+		p.letGo()
+	}
+	serial := c.serial(g)
+	slices.Sort(shards)
+	for _, shard := range shards {
+		if c.isMember(shard) {
+			c.sendWithdraw(g, shard, serial, nil)
+		}
+	}
+	g.tally = c.count(g)
 }
 
 // uncharge ends the charge of further pods of a started gang that find no capacity. They are charged again when the gang wakes.

@@ -130,10 +130,16 @@ func (g *gang) choose() []*pod {
 	return g.foremost(g.candidates(), g.minCount()-g.tally.placed, false)
 }
 
-// completeSince returns when the gang became complete, from its objects, so that an heir finds the same age. An evicted gang keeps its age: the
-// pods that it has now were made since, so what an heir finds is the age of its PodGroup.
+// narrowFirst is how much older a gang counts for each step by which its pods are more particular about nodes
+// (api.Class.Narrow). The API server's times are in seconds, and this is less than one: of those that came in the same
+// second, who has the fewest nodes goes first, and others go elsewhere; and nobody passes who came before.
+const narrowFirst = 499 * time.Millisecond
+
+// completeSince returns when the gang became complete, from its objects, so that an heir finds the same age. An evicted
+// gang keeps its age: the pods that it has now were made since, so what an heir finds is the age of its PodGroup.
 func (c *Core) completeSince(g *gang) time.Time {
 	var at time.Time
+	narrow := 0
 	if g.group != nil {
 		if at = g.group.Created; !at.IsZero() && shows(g.group.Status, v1alpha1.ConditionDisruptionTarget) {
 			return at
@@ -143,11 +149,12 @@ func (c *Core) completeSince(g *gang) time.Time {
 		if p.Created.After(at) {
 			at = p.Created
 		}
+		narrow = max(narrow, p.Class.Narrow())
 	}
 	if at.IsZero() || at.After(c.now) {
 		return c.now
 	}
-	return at
+	return at.Add(-time.Duration(narrow) * narrowFirst)
 }
 
 // ids returns what names pods in a reservation, nothing for a gang of one.

@@ -112,17 +112,19 @@ func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []s
 
 // roomArea is the domain that the rooms of a gang are to be in, nil for any, and those of the slices of some pods.
 func (c *Core) roomArea(g *gang, pods []*pod) *area {
-	within, of := g.charge.within, g.rooms.slices
+	within, of := []*wire.Label{g.charge.within}, g.rooms.slices
 	if g.claim != nil {
-		within, of = g.claim.within, g.claim.slices
+		within, of = []*wire.Label{g.claim.closer, g.claim.within}, g.claim.slices
 	}
 	_, inner := g.domainKeys()
-	if within == nil && inner == "" {
-		return nil
-	}
 	a := &area{survey: &survey{}}
-	if within != nil {
-		a.keys, a.values = []string{within.GetKey()}, []string{within.GetValue()}
+	for _, l := range within {
+		if l != nil {
+			a.keys, a.values = append(a.keys, l.GetKey()), append(a.values, l.GetValue())
+		}
+	}
+	if len(a.keys) == 0 && inner == "" {
+		return nil
 	}
 	if inner != "" {
 		a.keys, a.of = append(a.keys, inner), map[string]*room{}

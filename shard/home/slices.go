@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/home/pack"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -486,4 +487,26 @@ func compareNatural(a, b string) int {
 		a, b = a[1:], b[1:]
 	}
 	return cmp.Compare(len(a), len(b))
+}
+
+// dropOutside forgets the holds of a started gang that are not in the domain in which it is: their nodes were
+// relabelled. The pods are asked for again.
+func (c *Core) dropOutside(g *gang) {
+	if g.group == nil || g.group.Required == "" || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
+		return
+	}
+	holds := g.pick(isHeld)
+	if len(holds) == 0 {
+		return
+	}
+	keys := []string{g.group.Required}
+	pin, _ := c.pinned(g, keys, stands)
+	if pin == nil {
+		pin, _ = c.pinned(g, keys, isHeld)
+	}
+	for _, p := range holds {
+		if pin == nil || c.domainAt(p, keys) != domainID(pin) {
+			p.letGo()
+		}
+	}
 }

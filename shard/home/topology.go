@@ -211,6 +211,67 @@ func (c *Core) open(p *pod, most, more int) int {
 	return rules.Open(most, more)
 }
 
+// Pods of an app that are no gang may require one another, too. The first one then chooses the domain for all that are
+// to come, and nobody knows how many: it goes where most pods like it have room, not where it fits best. Apps that come
+// at once would all choose the same domain, so its room is divided among those that may still grow there. What other
+// namespaces do counts little: else one could drive the apps of the others from the best domains.
+
+// founding is a choice of a domain that was made of late.
+type founding struct {
+	by     kin
+	domain string // labels and values
+	at     time.Time
+}
+
+const (
+	growsFor   = 10 * time.Second // an app is taken to grow after its first pod has chosen
+	maxFounded = 256              // choices that are remembered
+)
+
+// founds returns the domains of which a single pod chooses one for others, as those that it requires are like it, and
+// there is none yet.
+func founds(c *Core, g *gang) []domainLevel {
+	p := g.alone()
+	if p == nil || len(p.Class.Joins) == 0 {
+		return nil
+	}
+	rules, _ := c.topology.RulesOf(p.Namespace, c.repellers.labelledAs(p))
+	keys := rules.Founds()
+	if len(keys) == 0 || len(keys) > maxFoundingKeys {
+		return nil
+	}
+	return []domainLevel{{keys: keys, founds: true}}
+}
+
+// maxFoundingKeys is how many labels a Probe may name.
+const maxFoundingKeys = 3
+
+// found notes a choice.
+func (s *surveys) found(now time.Time, by kin, domain string) {
+	s.founded = slices.DeleteFunc(s.founded, func(f founding) bool { return f.by == by || now.Sub(f.at) >= growsFor })
+	if n := len(s.founded); n >= maxFounded {
+		s.founded = s.founded[n-maxFounded+1:]
+	}
+	s.founded = append(s.founded, founding{by, domain, now})
+}
+
+// sharersWith returns how many may want the room of a domain beside pods of one kind: other apps of the namespace, and
+// other namespaces.
+func (s *surveys) sharersWith(now time.Time, own kin) map[string]int64 {
+	type who struct{ domain, namespace string }
+	known, n := map[who]bool{}, map[string]int64{}
+	for _, f := range s.founded {
+		if f.by == own || now.Sub(f.at) >= growsFor {
+			continue
+		}
+		if by := (who{f.domain, f.by.namespace}); f.by.namespace == own.namespace || !known[by] {
+			known[by] = true
+			n[f.domain]++
+		}
+	}
+	return n
+}
+
 // isShut reports whether a search for pods is in vain. Not for long: what keeps a pod from a node may be a hold that only its shard knows.
 func (c *Core) isShut(g *gang, missing []*pod) bool {
 	if len(missing) == 1 && c.open(missing[0], 1, 0) == 0 {

@@ -500,6 +500,20 @@ func (r *Rules) first() bool {
 	return r.self && !slices.ContainsFunc(r.affinity, func(t *tally) bool { return t.all(true) > 0 })
 }
 
+// Founds returns the labels whose domains the first of the pods that require one another chooses for all of them, nil
+// for any other pod. Rules may be nil.
+func (r *Rules) Founds() (keys []string) {
+	if !r.AsksForOthers() || !r.first() {
+		return nil
+	}
+	for _, t := range r.affinity {
+		if !slices.Contains(keys, t.column.label) {
+			keys = append(keys, t.column.label)
+		}
+	}
+	return keys
+}
+
 // Unsupported reports whether the pod's affinity asks for pods of which there is none in any domain, bound or on its way.
 func (r *Rules) Unsupported() bool {
 	some, none := false, true

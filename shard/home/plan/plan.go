@@ -50,6 +50,7 @@ type Node struct {
 	Shard   api.Incarnation
 	Domain  string // that it is in, and which part of it, for FindTogether; "" for none
 	Part    string
+	Near    []string      // the domains that FindNear would rather have all pods in, by kind, the best kind first
 	Free    api.Resources // of the resources of the classes
 	Classes []uint32      // indexes of the classes that it admits
 	Leaves  []Leaves
@@ -92,6 +93,7 @@ type Candidate struct {
 	Queue  string
 	Demand api.Resources
 	Side   int // index plus 1, 0 for none
+	Alike  int // those with the same number are as good as each other, and better than those with a higher one
 
 	Surplus int   // so many of the pods below may go by themselves
 	Pods    []Pod // that should go first, first

@@ -52,7 +52,7 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 	shapes := pack.Shapes(list)
 	var best Plan
 	var at Together
-	lost, why, result := int64(math.MaxInt64), "", None
+	lost, why, result := cost{pods: math.MaxInt64}, "", None
 	for _, d := range domains {
 		p, to, r := d.find(classes, list, shapes, m, max(1, cmp.Or(budget, Budget)/len(domains)))
 		if work += p.Work; r != Found {
@@ -63,16 +63,55 @@ func FindTogether(classes []Class, list []pack.Slice, nodes []Node, m *Mandate, 
 			why, result = cmp.Or(why, p.Why), max(result, r)
 			continue
 		}
-		if n := p.evicted(m); n < lost || n == lost && len(p.Victims) < len(best.Victims) {
-			best, at, lost = p, to, n
+		if c := p.costOf(m); c.compare(lost) < 0 {
+			best, at, lost = p, to, c
 		}
 	}
 	best.Work = work
-	if lost == math.MaxInt64 {
+	if lost.pods == math.MaxInt64 {
 		best.Why = why
 		return best, Together{}, result
 	}
 	return best, at, Found
+}
+
+// FindNear is FindTogether, or Find if the pods need not be in one domain, for pods that would rather be in a domain
+// that is smaller: in one of Node.Near. Nobody is evicted for what is only preferred: a plan for such a domain has to
+// evict as few as the best plan without, and no better ones. kind says which kind of domain the plan is for, -1 for
+// none.
+func FindNear(
+	classes []Class, list []pack.Slice, nodes []Node, m *Mandate, together bool, turn, budget int,
+) (best Plan, at Together, kind int, result Result) {
+	kinds := 0
+	for i := range nodes {
+		kinds = max(kinds, len(nodes[i].Near))
+	}
+	budget = cmp.Or(budget, Budget) / (1 + kinds)
+	if together {
+		best, at, result = FindTogether(classes, list, nodes, m, turn, budget)
+	} else {
+		best, result = Find(classes, nodes, m, budget)
+		at.Shares = best.Shares
+	}
+	if result != Found {
+		return best, at, -1, result
+	}
+	work := best.Work
+	for kind := range kinds {
+		in := slices.Clone(nodes)
+		for i := range in {
+			if in[i].Domain = ""; kind < len(in[i].Near) {
+				in[i].Domain = in[i].Near[kind]
+			}
+		}
+		p, to, r := FindTogether(classes, list, in, m, turn, budget)
+		if work += p.Work; r == Found && p.costOf(m).compare(best.costOf(m)) <= 0 {
+			p.Work = work
+			return p, to, kind, Found
+		}
+	}
+	best.Work = work
+	return best, at, -1, Found
 }
 
 // inTurn returns the best domains, and those others whose turn it is.
@@ -302,11 +341,26 @@ func (d *domain) divide(classes []Class, list []pack.Slice, shapes, budget int) 
 	return parts, work, Found
 }
 
-// evicted is how many pods a plan evicts, as far as is known.
-func (p *Plan) evicted(m *Mandate) int64 {
-	n := int64(len(p.Pods))
+// cost is what a plan destroys.
+type cost struct {
+	pods  int64 // that it evicts, as far as is known
+	gangs int   // that go as a whole
+	who   []int // Candidate.Alike of each victim
+}
+
+func (c cost) compare(o cost) int {
+	return cmp.Or(cmp.Compare(c.pods, o.pods), cmp.Compare(c.gangs, o.gangs), slices.Compare(c.who, o.who))
+}
+
+func (p *Plan) costOf(m *Mandate) cost {
+	c := cost{pods: int64(len(p.Pods)), gangs: len(p.Victims)}
 	for _, v := range p.Victims {
-		n += max(1, m.Candidates[v].Demand.Value("pods"))
+		c.pods += max(1, m.Candidates[v].Demand.Value("pods"))
+		c.who = append(c.who, m.Candidates[v].Alike)
 	}
-	return n
+	for _, s := range p.Pods {
+		c.who = append(c.who, m.Candidates[s.Candidate].Alike)
+	}
+	slices.Sort(c.who)
+	return c
 }

@@ -143,6 +143,82 @@ func testTogether(t *testing.T, sliced bool) {
 	}
 }
 
+// TestFindNear: a plan for a preferred domain costs no more than the plan without, and is valid in that domain. Where
+// some set of victims in such a domain costs no more, nearly always a plan for one is found.
+func TestFindNear(t *testing.T) {
+	near, missed := 0, 0
+	for seed := range int64(5000) {
+		rng := rand.New(rand.NewSource(seed))
+		p := random(rng, seed%4 == 0)
+		together := seed%2 == 0
+		for i := range p.m.Candidates {
+			p.m.Candidates[i].Alike = rng.Intn(2)
+		}
+		for i := range p.nodes {
+			p.nodes[i].Domain = []string{"d", "d", "d", ""}[rng.Intn(4)]
+			if p.nodes[i].Domain != "" || !together {
+				p.nodes[i].Near = []string{[]string{"x", "y", ""}[rng.Intn(3)]}
+			}
+		}
+		base, _, baseKind, baseResult := FindNear(p.classes, nil, without(p.nodes), p.m, together, 0, 0)
+		got, to, kind, result := FindNear(p.classes, nil, p.nodes, p.m, together, 0, 0)
+		if result != baseResult || baseKind != -1 {
+			t.Fatalf("seed %d: %v, without preferences %v of kind %d\n%s", seed, result, baseResult, baseKind, p)
+		}
+		if result != Found {
+			continue
+		}
+		if got.costOf(p.m).compare(base.costOf(p.m)) > 0 {
+			t.Fatalf("seed %d: %+v, without preferences %+v\n%s", seed, got, base, p)
+		}
+		in := &problem{classes: p.classes, m: p.m, nodes: without(p.nodes)}
+		for i := range in.nodes {
+			if in.nodes[i].Domain = "near"; len(p.nodes[i].Near) > 0 {
+				in.nodes[i].Domain = p.nodes[i].Near[0]
+			}
+		}
+		if kind >= 0 {
+			near++
+			of, _ := in.within(to.Domain, nil, nil)
+			if err := of.valid(&got, to.Shares); err != nil {
+				t.Fatalf("seed %d: %+v in %+v %v\n%s", seed, got, to, err, p)
+			}
+			continue
+		}
+		some := false
+		for _, domain := range []string{"x", "y"} {
+			of, _ := in.within(domain, nil, nil)
+			of.sets(func(victims []Single) {
+				var set Plan
+				for _, v := range victims {
+					if v.Pod < 0 {
+						set.Victims = append(set.Victims, v.Candidate)
+					} else {
+						set.Pods = append(set.Pods, v)
+					}
+				}
+				some = some || len(victims) > 0 && set.costOf(p.m).compare(base.costOf(p.m)) <= 0 && of.fine(victims)
+			})
+		}
+		if some {
+			missed++
+		}
+	}
+	t.Logf("%d plans for preferred domains, %d missed", near, missed)
+	if near < 200 || missed*20 > near {
+		t.Errorf("%d plans for preferred domains, %d missed", near, missed)
+	}
+}
+
+// without returns nodes that are in no preferred domain.
+func without(nodes []Node) []Node {
+	out := slices.Clone(nodes)
+	for i := range out {
+		out[i].Near = nil
+	}
+	return out
+}
+
 // BenchmarkFindTogether plans for a gang of 1,000 pods in one of 20 domains of 250 nodes, each with two gangs of 4 pods that may go.
 func BenchmarkFindTogether(b *testing.B) {
 	cpus := func(n int64) api.Resources { return api.Resources{{Resource: "cpu", Value: n}} }
