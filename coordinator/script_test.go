@@ -159,7 +159,7 @@ func showOp(op Op) string {
 			words = append(words, "in "+r.Within.Key+"="+r.Within.Value)
 		}
 		if y := r.Yields; y != nil {
-			words = append(words, "for "+y.To.Uid)
+			words = append(words, "for "+cmp.Or(y.GetTo().GetUid(), "nobody, "+y.GetRule().String()))
 		}
 		return strings.Join(words, " ")
 	case DeleteReservation:
@@ -554,9 +554,13 @@ func (p *player) do(words []string) {
 	case "unreserve": // unreserve GANG queue=… attempt= serial= only
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
 			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
-	case "close":
-		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
-			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
+	case "close": // close GANG queue=… attempt= serial= stale
+		m := &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
+			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}
+		if a.has("stale") {
+			m.Rule, m.Reason = wire.Rule_RULE_STALE, "it was short for too long"
+		}
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: m}})
 	case "wait": // wait 10s: ticks
 		d, err := time.ParseDuration(name)
 		if err != nil {
