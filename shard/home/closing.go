@@ -324,7 +324,7 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
-	if g.tally.bound == 0 {
+	if g.tally.bound == g.tally.lost {
 		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}

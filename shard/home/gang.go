@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
+	"slices"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -575,9 +578,43 @@ func (g *gang) endWords() report.Reason {
 // one that yields, and starts anew where all of it finds room. Only the time counts in which pods that could replace
 // what it lost wait, without a break: what nobody replaces is somebody's will, or a controller's that repairs it.
 
+// A pod that is being deleted may stay for hours: its node is silent, or a finalizer is not taken off. When its grace
+// is over and its node is not ready, or a minute later anywhere, it is lost: it counts on its node until it is gone,
+// but its gang is not charged for it any more, so another takes its place. Before Kubernetes deletes it nothing
+// happens: a node that is silent is not dead.
+
+// lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
+const lostAfter = time.Minute
+
+// isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
+// nothing that would take its place.
+func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
+	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.single {
+		return p.lost
+	}
+	over := time.Unix(p.End.At, 0)
+	silent := n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable
+	})
+	for _, at := range []time.Time{over, over.Add(lostAfter)} {
+		if now.Before(at) {
+			if again.IsZero() || at.Before(*again) {
+				*again = at
+			}
+			return false
+		}
+		if silent {
+			break
+		}
+	}
+	p.lost = true
+	return true
+}
+
 // repair is what is known of a gang that has less than its minimum.
 type repair struct {
-	short time.Time // since when
+	kept  int64     // pods of it whose charge is kept,
+	since time.Time // since the last of them was lost
 	waits time.Time // since when pods that could replace what it lost wait
 	stale string    // why it is closed as stale, "" for one that is not
 }
@@ -592,17 +629,19 @@ func (g *gang) isShortOf() int {
 
 // keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept.
 func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
-	missing := g.isShortOf()
-	if missing == 0 || len(g.group.Floor) > 0 {
-		g.repair.short = time.Time{}
+	missing, amounts := int64(g.isShortOf()), g.charge.amounts
+	lost := amounts.Sub(base)
+	n := lost.Value("pods")
+	if missing == 0 || len(g.group.Floor) > 0 || !base.Fits(amounts) || n == 0 {
+		g.repair.kept = 0
 		return base
 	}
-	if g.repair.short.IsZero() {
-		g.repair.short = c.now
+	if n > g.repair.kept {
+		g.repair.since, g.repair.kept = c.now, n
 	}
 	noRoom := g.search.gaveUp && g.search.sleep != nil
 	if g.tally.candidates == 0 || noRoom {
-		until := g.repair.short.Add(c.objects.RepairFor(g.queue))
+		until := g.repair.since.Add(c.objects.RepairFor(g.queue))
 		if !c.now.Before(until) {
 			return base
 		}
@@ -612,14 +651,9 @@ func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
 		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
 		c.wakeAt(g, c.now.Add(unplacedAgain))
 	}
-	amounts := g.charge.amounts
-	if !base.Fits(amounts) {
-		return base
-	}
-	lost := amounts.Sub(base)
-	if n := lost.Value("pods"); n > int64(missing) { // the others were above its minimum
+	if n > missing { // the others were above its minimum
 		for i := range lost {
-			lost[i].Value = lost[i].Value / n * int64(missing)
+			lost[i].Value = lost[i].Value / n * missing
 		}
 	}
 	return base.Add(lost)

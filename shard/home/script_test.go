@@ -352,12 +352,15 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(event.PodSeen{Pod: p})
 
-	case "node": // NAME cpu= pods= labels=KEY:VALUE,...
+	case "node": // NAME [silent] cpu= pods= labels=KEY:VALUE,...
 		n := &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110"))), Labels: map[string]string{}}
 		for label := range strings.SplitSeq(w.value["labels"], ",") {
 			if k, v, ok := strings.Cut(label, ":"); ok {
 				n.Labels[k] = v
 			}
+		}
+		if w.has("silent") {
+			n.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}}
 		}
 		return s.step(event.NodeSeen{Node: n})
 
