@@ -72,7 +72,7 @@ func (c *Core) setLeaving(g *gang, leaving bool) {
 		return
 	}
 	if r.leaving = leaving; leaving {
-		c.setUnplaced(g, nil) // it does not look for room any more
+		c.setUnplaced(g, nil, false) // it does not look for room any more
 	}
 	c.settle(g)
 	if leaving || len(c.barring) > 0 {
@@ -232,7 +232,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
 	x.gang.res.fix()
-	c.setUnplaced(x.gang, nil) // it has been promised rooms
+	c.setUnplaced(x.gang, nil, false) // it has been promised rooms
 	c.promise(x, 1)
 	for _, v := range x.victims {
 		if v.open() {

@@ -70,8 +70,7 @@ type reservation struct {
 	refused time.Time      // when its home last refused some
 	away    api.Resources  // of the demand, what counts as on its way out
 
-	unplaced   api.Resources // what of it found no room, as its home said (supply.go)
-	unplacedAt time.Time
+	roomless // supply.go
 }
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
@@ -168,7 +167,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	if len(g.res.unplaced) > 0 && !delta.IsZero() {
-		c.setUnplaced(g, nil)
+		c.setUnplaced(g, nil, false)
 	}
 	c.tree.charge(q, delta)
 	g.res.fix()

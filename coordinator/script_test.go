@@ -538,7 +538,8 @@ func (p *player) do(words []string) {
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Free: wire.FromResources(a.vector("free")), Own: wire.FromResources(a.vector("own"))}}}})
 	case "unplaced": // unplaced GANG queue=… ask=… attempt=: what found no room
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: name,
-			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask"))}}})
+			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
+			Repairs: a.has("repairs")}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 least= ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)

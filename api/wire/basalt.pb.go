@@ -4720,7 +4720,8 @@ type Unplaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"` // empty: everything has room
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`    // empty: everything has room
+	Repairs       bool                   `protobuf:"varint,4,opt,name=repairs,proto3" json:"repairs,omitempty"` // it is kept for pods that replace what the gang lost: others do not go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4774,6 +4775,13 @@ func (x *Unplaced) GetDemand() []*Amount {
 		return x.Demand
 	}
 	return nil
+}
+
+func (x *Unplaced) GetRepairs() bool {
+	if x != nil {
+		return x.Repairs
+	}
+	return false
 }
 
 // Pods with the same requests and constraints.
@@ -9260,11 +9268,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\x12*\n" +
 	"\x04free\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12(\n" +
-	"\x03own\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x03own\"o\n" +
+	"\x03own\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x03own\"\x89\x01\n" +
 	"\bUnplaced\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
-	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\"\xa2\x02\n" +
+	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x18\n" +
+	"\arepairs\x18\x04 \x01(\bR\arepairs\"\xa2\x02\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +

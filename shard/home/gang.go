@@ -627,7 +627,8 @@ func (g *gang) isShortOf() int {
 	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)
 }
 
-// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept.
+// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept. It says
+// so to the coordinator, which takes what is kept for unused otherwise, and has others admitted for it.
 func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
 	missing, amounts := int64(g.isShortOf()), g.charge.amounts
 	lost := amounts.Sub(base)
@@ -647,15 +648,17 @@ func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
 		}
 		c.wakeAt(g, until)
 	}
-	if noRoom {
-		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
-		c.wakeAt(g, c.now.Add(unplacedAgain))
-	}
 	if n > missing { // the others were above its minimum
 		for i := range lost {
 			lost[i].Value = lost[i].Value / n * missing
 		}
 	}
+	unplaced := lost // or rather what waits for room, if that is so
+	if noRoom {
+		unplaced = sum(g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
+	}
+	c.tellUnplaced(g, unplaced, !noRoom)
+	c.wakeAt(g, c.now.Add(unplacedAgain))
 	return base.Add(lost)
 }
 

@@ -1045,7 +1045,11 @@ func printMessage(e *wire.Envelope) string {
 		}
 		return line
 	case *wire.Envelope_Unplaced:
-		return fmt.Sprintf("Unplaced %s attempt %s:%s", b.Unplaced.GangUid, printSerial(b.Unplaced.Attempt), strings.TrimSuffix(" "+printAmounts(b.Unplaced.Demand), " "))
+		what := strings.TrimSuffix(" "+printAmounts(b.Unplaced.Demand), " ")
+		if b.Unplaced.Repairs {
+			what += " repairs"
+		}
+		return fmt.Sprintf("Unplaced %s attempt %s:%s", b.Unplaced.GangUid, printSerial(b.Unplaced.Attempt), what)
 	case *wire.Envelope_Refilled:
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}
