@@ -10,8 +10,10 @@ import (
 
 // End is how a pod ended.
 type End struct {
-	Succeeded bool  // and did not fail
-	At        int64 // when the last of its containers ended, as a Unix time, 0 if nothing says so
+	Succeeded bool // and did not fail
+	// When the last of its containers ended, as a Unix time, 0 if nothing says so; of a pod that is being deleted and has
+	// not ended, when its grace is over.
+	At int64
 }
 
 // readLife reads who made a pod, and how it ended.
@@ -20,8 +22,11 @@ func (p *Pod) readLife(o *v1.Pod) {
 		_, uid := controllerOf(o)
 		p.Owner = xxhash.Sum64String(uid)
 	}
-	if p.Finished {
+	switch {
+	case p.Finished:
 		p.End = EndOf(o)
+	case p.Deleting:
+		p.End.At = o.DeletionTimestamp.Unix()
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *Core) setLeaving(g *gang, leaving bool) {
 		return
 	}
 	if r.leaving = leaving; leaving {
-		c.setUnplaced(g, nil) // it does not look for room any more
+		c.setUnplaced(g, nil, false) // it does not look for room any more
 	}
 	c.settle(g)
 	if leaving || len(c.barring) > 0 {
@@ -232,7 +232,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
 	x.gang.res.fix()
-	c.setUnplaced(x.gang, nil) // it has been promised rooms
+	c.setUnplaced(x.gang, nil, false) // it has been promised rooms
 	c.promise(x, 1)
 	for _, v := range x.victims {
 		if v.open() {
@@ -368,11 +368,8 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 			c.withdraw(v.gang.req)
 		}
 		r.closing, r.overdue = true, false
-		r.yields = c.yieldingTo(x, v.gang)
+		c.yields(v.gang, c.yieldingTo(x, v.gang))
 		c.put(b, v.gang)
-		if len(r.condemned) == 0 { // else it is in the list
-			c.yielding = append(c.yielding, v.gang)
-		}
 		c.Claims.Evicted[x.rule]++
 		if home := c.table.OwnerOf(v.gang.key.queue); home != "" {
 			b.replies = append(b.replies, reply{home, v.gang.yield()})
@@ -405,6 +402,17 @@ func (c *Core) why(x *claim, v *gang) string {
 	}
 	return fmt.Sprintf("%s: queue %q takes back what it %s, and queue %q has more than it %s",
 		to, x.gang.key.queue, has, other.path, has)
+}
+
+// yields takes note of for whom a closing gang is evicted, nil for one that was not whole.
+func (c *Core) yields(g *gang, to *wire.Yielding) {
+	if g.res.yields = to; to == nil || !g.res.closing {
+		return
+	}
+	if len(g.res.condemned) == 0 { // else it is in the list
+		c.yielding = append(c.yielding, g)
+	}
+	c.setLeaving(g, true)
 }
 
 // yield tells the home of a gang that it is closed, or which of its pods are condemned.

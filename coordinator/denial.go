@@ -138,7 +138,8 @@ func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
 	if a.denied.queue != l.queue {
-		c.block(a, &l)
+		c.unblock(a)
+		count(&l.queue.blocked, a.queue, true)
 		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
 		c.earmarksDue = true

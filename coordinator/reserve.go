@@ -62,7 +62,7 @@ type reservation struct {
 	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
 	awaits []string       // UIDs of gangs whose pods are to leave for it,
 	within *wire.Label    // and the topology domain where they do, nil for any
-	yields *wire.Yielding // it is closing for a claim
+	yields *wire.Yielding // it is closing for a claim, or as it is stale
 
 	// surplus.go
 	shrinks *wire.Yielding // for whom pods are condemned
@@ -70,8 +70,7 @@ type reservation struct {
 	refused time.Time      // when its home last refused some
 	away    api.Resources  // of the demand, what counts as on its way out
 
-	unplaced   api.Resources // what of it found no room, as its home said (supply.go)
-	unplacedAt time.Time
+	roomless // supply.go
 }
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
@@ -115,12 +114,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "condemned pods ignored", "key", s.Key, "error", err)
 	}
-	if g.res.yields = r.GetYields(); g.res.yields != nil && g.res.closing {
-		if len(g.res.condemned) == 0 {
-			c.yielding = append(c.yielding, g)
-		}
-		c.setLeaving(g, true)
-	}
+	c.yields(g, r.GetYields())
 	pods, err := g.podSet(r.GetPods())
 	if err == nil && c.elsewhere(g, pods) > 0 {
 		err = fmt.Errorf("pods: some are named by another reservation")
@@ -173,7 +167,7 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	delta := demand.Sub(g.res.demand)
 	g.res.demand = demand
 	if len(g.res.unplaced) > 0 && !delta.IsZero() {
-		c.setUnplaced(g, nil)
+		c.setUnplaced(g, nil, false)
 	}
 	c.tree.charge(q, delta)
 	g.res.fix()
@@ -697,6 +691,9 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 			c.endClaim(g.res.claim)
 		}
 		g.res.closing = true
+		if m.GetRule() == wire.Rule_RULE_STALE {
+			c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})
+		}
 		c.put(b, g)
 	}
 	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{

@@ -159,7 +159,7 @@ func showOp(op Op) string {
 			words = append(words, "in "+r.Within.Key+"="+r.Within.Value)
 		}
 		if y := r.Yields; y != nil {
-			words = append(words, "for "+y.To.Uid)
+			words = append(words, "for "+cmp.Or(y.GetTo().GetUid(), "nobody, "+y.GetRule().String()))
 		}
 		return strings.Join(words, " ")
 	case DeleteReservation:
@@ -538,7 +538,8 @@ func (p *player) do(words []string) {
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Free: wire.FromResources(a.vector("free")), Own: wire.FromResources(a.vector("own"))}}}})
 	case "unplaced": // unplaced GANG queue=… ask=… attempt=: what found no room
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: name,
-			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask"))}}})
+			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
+			Repairs: a.has("repairs")}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 least= ns= patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
@@ -554,9 +555,13 @@ func (p *player) do(words []string) {
 	case "unreserve": // unreserve GANG queue=… attempt= serial= only
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
 			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
-	case "close":
-		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
-			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
+	case "close": // close GANG queue=… attempt= serial= stale
+		m := &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
+			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}
+		if a.has("stale") {
+			m.Rule, m.Reason = wire.Rule_RULE_STALE, "it was short for too long"
+		}
+		p.message(a, &wire.Envelope{Body: &wire.Envelope_Close{Close: m}})
 	case "wait": // wait 10s: ticks
 		d, err := time.ParseDuration(name)
 		if err != nil {

@@ -21,7 +21,8 @@ import (
 //     does not count against others. It counts against its own tenant, for else a tenant whose queue has little, and so is first, could
 //     have all that is freed admitted for pods that fit nowhere.
 //   - What is admitted and neither in use nor unplaced counts against nobody either, as far as there was so much of it at each moment of
-//     youngFor: reservations for pods that do not exist, and whatever else nobody knows of.
+//     youngFor: reservations for pods that do not exist, and whatever else nobody knows of. But what a gang keeps for
+//     pods that will replace those that it lost counts, as long as its home says so: a Job makes them after 10 seconds.
 //
 // The latter two let others have the pool once more, and not what is tolerated above it. Otherwise, in a full cluster, where what is
 // tolerated finds no room, it would be tolerated again and again, until everybody is admitted.
@@ -53,6 +54,7 @@ type supply struct {
 type gate struct {
 	pool     api.Resources // what the nodes have, nil when it is not known
 	unplaced account       // of what is charged
+	repairs  account       // kept for pods that replace lost ones
 	stale    api.Resources // the least of supply.idle
 }
 
@@ -83,6 +85,13 @@ type supplied struct {
 type idle struct {
 	second int64
 	least  api.Resources
+}
+
+// roomless is what a home said of a reservation: what of it found no room, or is kept for pods that replace lost ones.
+type roomless struct {
+	unplaced   api.Resources
+	repairs    bool // the latter
+	unplacedAt time.Time
 }
 
 type unplaced struct {
@@ -153,7 +162,7 @@ func (c *Core) ageSupply(now time.Time) {
 	s, gate := &c.supply, c.tree.root.gate
 	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= unplacedFor {
 		if u := s.unsaid[0]; u.gang.res != nil && u.gang.res.unplacedAt.Equal(u.at) {
-			c.setUnplaced(u.gang, nil)
+			c.setUnplaced(u.gang, nil, false)
 		}
 		s.unsaid = s.unsaid[1:]
 	}
@@ -162,7 +171,8 @@ func (c *Core) ageSupply(now time.Time) {
 	}
 	least := make(api.Resources, 0, len(gate.pool))
 	for _, a := range gate.pool {
-		if v := c.tree.root.charged.get(a.Resource).sub(s.own.get(a.Resource)).sub(gate.unplaced.get(a.Resource)).amount(); v > 0 {
+		if v := c.tree.root.charged.get(a.Resource).sub(s.own.get(a.Resource)).
+			sub(gate.unplaced.get(a.Resource)).sub(gate.repairs.get(a.Resource)).amount(); v > 0 {
 			least = append(least, api.Amount{Resource: a.Resource, Value: v})
 		}
 	}
@@ -197,17 +207,25 @@ func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplace
 	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() || c.table.OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
 		return
 	}
-	c.setUnplaced(g, demand.Min(g.res.demand).Positive())
+	c.setUnplaced(g, demand.Min(g.res.demand).Positive(), m.GetRepairs())
 	if g.res.unplacedAt = now; len(g.res.unplaced) > 0 {
 		c.supply.unsaid = append(c.supply.unsaid, unplaced{g, now})
 	}
 }
 
-func (c *Core) setUnplaced(g *gang, demand api.Resources) {
-	r := g.res
-	more := demand.Sub(r.unplaced)
-	r.unplaced = demand
-	c.tree.root.gate.unplaced.add(more, 1)
+func (c *Core) setUnplaced(g *gang, demand api.Resources, repairs bool) {
+	r, gate := g.res, c.tree.root.gate
+	was, now := r.unplaced, demand // of what others have meanwhile
+	if r.repairs {
+		gate.repairs.add(was, -1)
+		was = nil
+	}
+	if r.unplaced, r.repairs = demand, repairs; repairs {
+		gate.repairs.add(now, 1)
+		now = nil
+	}
+	more := now.Sub(was)
+	gate.unplaced.add(more, 1)
 	r.tenant.unplaced.add(more, 1)
 	if !more.Fits(nil) {
 		c.freedAt(c.tree.root)

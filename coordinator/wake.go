@@ -138,12 +138,6 @@ func (c *Core) rest(a *demandClass) {
 	a.due, a.woken = false, false
 }
 
-// block notes which queue denied a demand class.
-func (c *Core) block(a *demandClass, l *shortfall) {
-	c.unblock(a)
-	count(&l.queue.blocked, a.queue, true)
-}
-
 func (c *Core) unblock(a *demandClass) {
 	if d := a.denied.queue; d != nil {
 		count(&d.blocked, a.queue, false)

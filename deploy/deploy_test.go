@@ -806,6 +806,10 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"a minimum of a quota's key", "podgroups", podGroup("g",
 			`{"minResources":{"requests.cpu":"1"},"schedulingPolicy":{"gang":{"minCount":1}}}`),
 			[]string{"spec.minResources", "requests.cpu", "cannot be limited"}},
+		{"repair for ever", "queues", queue("q", `{"repairFor":"169h"}`), []string{"spec.repairFor", "must be at most 168h"}},
+		{"a time before the past", "queues", queue("q", `{"staleAfter":"-1m"}`), []string{"spec.staleAfter", "not negative"}},
+		{"stale at once", "podgroups", podGroup("g", `{"staleAfter":"0s","schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.staleAfter", "must be from 1s to 168h"}},
 		{"a timeout of 0", "podgroups", podGroup("g", `{"scheduleTimeoutSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.scheduleTimeoutSeconds", "greater than or equal to 1"}},
 		{"a name that is no label value", "podgroups", podGroup(long, `{"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"metadata.name", "at most 63 characters", "64"}},
 		{"an unknown field", "podgroups", podGroup("g", `{"minMember":1,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.minMember"}},
@@ -859,6 +863,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":"no-spec"}}`,
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
+		queue("repairs", `{"repairFor":"0s","staleAfter":"168h"}`),
 		queue("defaults", `{"reclaimable":true,"reclaimPolicy":"Deserved","preemptionPolicy":"Never","reclaimMinRuntime":"1m0s","preemptionDelay":"10000ms"}`),
 		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
 	} {
@@ -870,6 +875,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		`{"schedulingPolicy":{"gang":{"minCount":1}}}`,
 		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,` +
 			`"disruptionMode":"PodGroup","schedulingPolicy":{"gang":{"minCount":100000}}}`,
+		`{"staleAfter":"1m30s","schedulingPolicy":{"gang":{"minCount":1}}}`,
 		`{"minResources":{"cpu":"1500m","memory":"4Gi","nvidia.com/gpu":8},"schedulingPolicy":{"gang":{"minCount":1}}}`,
 	} {
 		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
@@ -894,6 +900,7 @@ func TestOnlyMinCountChanges(t *testing.T) {
 		"spec.queue ":                 `{"spec":{"queue":null}}`,
 		"spec.priorityClassName":      `{"spec":{"priorityClassName":"high"}}`,
 		"spec.scheduleTimeoutSeconds": `{"spec":{"scheduleTimeoutSeconds":5}}`,
+		"spec.staleAfter":             `{"spec":{"staleAfter":"10m"}}`,
 		"spec.minResources":           `{"spec":{"minResources":{"cpu":"2"}}}`,
 		"spec.preemptible":            `{"spec":{"preemptible":false}}`,
 		"spec.disruptionMode":         `{"spec":{"disruptionMode":"PodGroup"}}`,

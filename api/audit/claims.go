@@ -295,9 +295,7 @@ func within(c, of *claim) bool {
 
 // judgeYields judges that a gang is closed for another one only if that one's claim named it before, and once for each attempt of it.
 func (a *Auditor) judgeYields(e StoreRevision, old, now *reservation, before func(string) *reservation) {
-	object := "gang " + now.gang
-	same := old != nil && old.attempt == now.attempt
-	was := same && old.closing
+	object, was := "gang "+now.gang, old != nil && old.attempt == now.attempt && old.closing
 	switch {
 	case now.yields != nil && !now.closing:
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "yields to gang %s and is not closing", now.yields.to)
@@ -309,7 +307,9 @@ func (a *Auditor) judgeYields(e StoreRevision, old, now *reservation, before fun
 		return
 	}
 	g := a.gang(now.gang)
-	g.everYielding = true
+	if g.everYielding = true; now.yields.rule == wire.Rule_RULE_STALE && now.yields.to == "" { // for nobody
+		return
+	}
 	by := before(now.yields.to)
 	if by == nil || !by.claim.standsFor(now.gang, now.attempt) {
 		a.storeViolation(Victim, object, []int64{e.Revision}, "is closed under attempt %d for gang %s, which had no claim at an earlier revision that names it", now.attempt, now.yields.to)

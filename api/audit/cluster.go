@@ -63,6 +63,7 @@ type pod struct {
 	labelled  bool   // got that label together with its node, as our Bindings do it: anybody may set the label alone
 	finished  bool
 	started   bool // its phase is past Pending
+	leaving   bool // it is being deleted
 	priority  int64
 	requests  api.Resources
 	rows      []*row
@@ -270,6 +271,7 @@ func (a *Auditor) podSeen(o *v1.Pod) {
 	if requests := a.requestsOf(o); !p.requests.Equal(requests) {
 		p.requests = requests
 	}
+	p.leaving = o.DeletionTimestamp != nil
 	p.started = o.Status.Phase != v1.PodPending && o.Status.Phase != ""
 	p.priority = 0
 	if o.Spec.Priority != nil {
@@ -562,12 +564,13 @@ func (a *Auditor) nodeSeen(o *v1.Node) {
 	a.recountStrangers(n)
 }
 
-// mustBeCharged reports whether a bound pod has to be charged to a queue. One that somebody else bound has to be when it has
-// started on a node that exists: until then its node may have no room for it. Where queues are restricted to namespaces it
-// may be charged nowhere, which is not judged here.
+// mustBeCharged reports whether a bound pod has to be charged to a queue. One that somebody else bound has to be when
+// it has started on a node that exists: until then its node may have no room for it. Where queues are restricted to
+// namespaces it may be charged nowhere, which is not judged here. Nor is one that is being deleted: when it should have
+// gone long ago, the one that takes its place is charged instead.
 func (a *Auditor) mustBeCharged(p *pod) bool {
-	if !p.foreign {
-		return true
+	if !p.foreign || p.leaving {
+		return !p.leaving
 	}
 	n := a.cluster.nodes[p.node]
 	return n != nil && n.known && p.started && a.store.restricted == 0
@@ -739,7 +742,7 @@ func (a *Auditor) judgeGang(g *gang) {
 	// The queues, from what this gang's bound pods take.
 	to, bound := "", api.Resources(nil)
 	if r != nil && !r.forced {
-		to, bound = r.queue, g.bound
+		to, bound = r.queue, g.must
 	}
 	if to != g.chargedTo || !bound.Equal(g.charged.bound) {
 		for _, path := range api.Lineage(g.chargedTo) {

@@ -95,6 +95,11 @@ type PodGroupSpec struct {
 	// controller.kubernetes.io/pod-deletion-cost first and then the youngest. PodGroup: all pods of the gang are evicted, or none.
 	// +optional
 	DisruptionMode DisruptionMode `json:"disruptionMode,omitempty"`
+	// How long pods that would make the gang whole again, after it lost some of its minimum, wait in vain before the rest
+	// of it is evicted, so that it starts anew as a whole: 30s, 10m or 1h30m. It counts if it is shorter than what the
+	// queue says (spec.staleAfter of a Queue), or if that says nothing.
+	// +optional
+	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 }
 
 // DisruptionMode says which pods of a gang may be evicted for another gang.

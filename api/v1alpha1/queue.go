@@ -101,27 +101,25 @@ type QueueSpec struct {
 	// How long a gang of the queue runs, from when it got its quota, before it may be evicted for another queue: 30s, 10m or 1h30m, at
 	// most 168h. If it is not set, the nearest ancestor that sets it decides, and if none does, it is 60s.
 	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
 	ReclaimMinRuntime *metav1.Duration `json:"reclaimMinRuntime,omitempty"`
 	// How long a gang of the queue runs, from when it got its quota, before it may be evicted for a gang of the same queue. It is
 	// written and inherited as reclaimMinRuntime is.
 	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
 	PreemptMinRuntime *metav1.Duration `json:"preemptMinRuntime,omitempty"`
 	// How long a gang of the queue waits for quota or for room before others are evicted for it. Room often becomes free by itself, and
 	// an autoscaler may add nodes. It is written and inherited as reclaimMinRuntime is, and 10s if nobody sets it.
 	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')",message="must be a duration such as 30s, 10m or 1h30m, and not negative"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$') || duration(self) <= duration('168h')",message="must be at most 168h"
 	PreemptionDelay *metav1.Duration `json:"preemptionDelay,omitempty"`
+	// How long a gang of the queue that runs with fewer pods than its minimum keeps the quota of those that it lost, while
+	// no pod replaces them. With 0s it keeps none of it. It is written and inherited as reclaimMinRuntime is, and 2m if
+	// nobody sets it.
+	// +optional
+	RepairFor *metav1.Duration `json:"repairFor,omitempty"`
+	// How long pods that would make a gang of the queue whole again wait in vain before the rest of it is evicted, so that
+	// it starts anew as a whole. 0s: for ever. It is written and inherited as reclaimMinRuntime is, and 0s if nobody sets
+	// it. A PodGroup may set a shorter time for its own gang.
+	// +optional
+	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	// +optional
 	Closed bool `json:"closed,omitempty"`

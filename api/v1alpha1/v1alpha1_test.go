@@ -40,6 +40,7 @@ var (
 		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
 			Reclaimable: new(false), ReclaimPolicy: v1alpha1.ReclaimFairShare, PreemptionPolicy: v1alpha1.PreemptLowerPriority,
 			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
+			RepairFor: minutes(1), StaleAfter: minutes(20),
 			NamespaceSelector: &metav1.LabelSelector{
 				MatchLabels:      map[string]string{"team": "research"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
@@ -51,6 +52,7 @@ var (
 		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,
 		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true), DisruptionMode: v1alpha1.DisruptPod,
 			SchedulingPolicy:      v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 4}},
+			StaleAfter:            minutes(5),
 			MinResources:          corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			SchedulingConstraints: &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: v1alpha1.TopologyRequired, SliceSize: 2}}}},
 		Status: &v1alpha1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionQuotaReserved, v1alpha1.ReasonQuotaExceeded)},

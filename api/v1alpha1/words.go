@@ -49,7 +49,7 @@ const ReasonShrunk = "Shrunk"
 // ReasonClaimed is the reason of the event on a PodGroup, or a pod without one, for which others are evicted.
 const ReasonClaimed = "Claimed"
 
-// ConditionDisruptionTarget is the condition of a PodGroup whose gang is being evicted so that another one can start. It is Kubernetes'
+// ConditionDisruptionTarget is the condition of a PodGroup whose gang is evicted as a whole. It is Kubernetes'
 // own word, as is its reason, PreemptionByScheduler.
 const ConditionDisruptionTarget = "DisruptionTarget"
 
@@ -103,6 +103,7 @@ const (
 	ReasonConstraintUnmet       = "ConstraintUnmet"       // False: what the pods require of other pods is not there, or too much to be counted, or no topology domain takes them before others are placed or leave: no node is to be bought
 	ReasonNoNodeFits            = "NoNodeFits"            // False: quota would admit it, and no node would take a pod of it even if the node were empty, or all nodes together not all of it, or there are too few topology domains
 	ReasonPreempted             = "Preempted"             // False: its gang is evicted so that another one can start; also of the event that says so
+	ReasonStale                 = "Stale"                 // False: it lost pods, and starts anew; also of an event
 	ReasonVolumesNotBound       = "VolumesNotBound"       // False: nodes were chosen, and a volume could not be bound for one of them; the message names the claim
 	ReasonBindingRejected       = "BindingRejected"       // False: the API server rejects a Binding; its words follow
 	ReasonPodGroupNotFound      = "PodGroupNotFound"      // of pods alone: they name a PodGroup that does not exist

@@ -136,6 +136,7 @@ const (
 	Rule_RULE_UNKNOWN Rule = 0
 	Rule_RULE_RECLAIM Rule = 1 // its queue takes back what it may have
 	Rule_RULE_PREEMPT Rule = 2 // it has a higher priority in the same queue
+	Rule_RULE_STALE   Rule = 3 // for none: it had started, lost pods of its minimum, and those that replace them find no room
 )
 
 // Enum value maps for Rule.
@@ -144,11 +145,13 @@ var (
 		0: "RULE_UNKNOWN",
 		1: "RULE_RECLAIM",
 		2: "RULE_PREEMPT",
+		3: "RULE_STALE",
 	}
 	Rule_value = map[string]int32{
 		"RULE_UNKNOWN": 0,
 		"RULE_RECLAIM": 1,
 		"RULE_PREEMPT": 2,
+		"RULE_STALE":   3,
 	}
 )
 
@@ -2059,7 +2062,7 @@ type ReservationRecord struct {
 	Preemptible   bool          `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`                            // its pods may be evicted for another gang
 	Claim         *ClaimRecord  `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                                         // the gang has a claim
 	Awaits        []string      `protobuf:"bytes,13,rep,name=awaits,proto3" json:"awaits,omitempty"`                                       // UIDs of gangs whose pods are to leave for it, and of single pods: those of its claims under this attempt
-	Yields        *Yielding     `protobuf:"bytes,14,opt,name=yields,proto3" json:"yields,omitempty"`                                       // closing for a claim: its pods are evicted although it has started
+	Yields        *Yielding     `protobuf:"bytes,14,opt,name=yields,proto3" json:"yields,omitempty"`                                       // closing for a claim, or as it is stale: its pods are evicted although it has started
 	Least         uint32        `protobuf:"varint,15,opt,name=least,proto3" json:"least,omitempty"`                                        // it runs, and loses single pods to claims as long as so many are left; 0: all of them or none
 	Condemned     []*SurplusPod `protobuf:"bytes,16,rep,name=condemned,proto3" json:"condemned,omitempty"`                                 // its pods that leave for claims. None comes off before it is gone, and none is evicted before it is here
 	Shrinks       *Yielding     `protobuf:"bytes,17,opt,name=shrinks,proto3" json:"shrinks,omitempty"`                                     // for whom those that were condemned last leave
@@ -2432,7 +2435,7 @@ func (x *Victim) GetPods() []*SurplusPod {
 
 type Yielding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	To            *GangRef               `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	To            *GangRef               `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"` // none by rule STALE
 	Rule          Rule                   `protobuf:"varint,2,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"`
 	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`                                       // for people
 	UntilUnixMs   int64                  `protobuf:"varint,4,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"` // its pods should have left by then; 0: not said
@@ -3011,6 +3014,7 @@ type Close struct {
 	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Rule          Rule                   `protobuf:"varint,6,opt,name=rule,proto3,enum=basalt.wire.v1.Rule" json:"rule,omitempty"` // STALE: it had started, and is evicted as one that yields, to nobody
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3078,6 +3082,13 @@ func (x *Close) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Close) GetRule() Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return Rule_RULE_UNKNOWN
 }
 
 type Granted struct {
@@ -4709,7 +4720,8 @@ type Unplaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GangUid       string                 `protobuf:"bytes,1,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"` // empty: everything has room
+	Demand        []*Amount              `protobuf:"bytes,3,rep,name=demand,proto3" json:"demand,omitempty"`    // empty: everything has room
+	Repairs       bool                   `protobuf:"varint,4,opt,name=repairs,proto3" json:"repairs,omitempty"` // it is kept for pods that replace what the gang lost: others do not go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4763,6 +4775,13 @@ func (x *Unplaced) GetDemand() []*Amount {
 		return x.Demand
 	}
 	return nil
+}
+
+func (x *Unplaced) GetRepairs() bool {
+	if x != nil {
+		return x.Repairs
+	}
+	return false
 }
 
 // Pods with the same requests and constraints.
@@ -4986,7 +5005,7 @@ type HoldRequest struct {
 	Beside        []*Held                `protobuf:"bytes,11,rep,name=beside,proto3" json:"beside,omitempty"`    // pods of the gang that are held or committed at other shards, if constraints between pods concern it
 	Within        []*Label               `protobuf:"bytes,13,rep,name=within,proto3" json:"within,omitempty"`    // pods take only nodes with all of these labels: the topology domain of their gang
 	Domains       []*Label               `protobuf:"bytes,16,rep,name=domains,proto3" json:"domains,omitempty"`  // of slices of the gang: a pod that names one takes only nodes with this label as well
-	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised
+	Awaits        []string               `protobuf:"bytes,14,rep,name=awaits,proto3" json:"awaits,omitempty"`    // UIDs of gangs whose pods count as gone, and of single pods: where a pod fits only then, its room is promised; * for all who are there
 	Claimed       bool                   `protobuf:"varint,15,opt,name=claimed,proto3" json:"claimed,omitempty"` // a claim stands: what was promised and is free now is held, and no gang of better rank takes it
 	Grade         uint32                 `protobuf:"varint,12,opt,name=grade,proto3" json:"grade,omitempty"`     // not 0: pods take only nodes of at least this grade, by the wishes and leanings of their class; with leanings, among all nodes of the cluster
 	Order         uint32                 `protobuf:"varint,17,opt,name=order,proto3" json:"order,omitempty"`     // not 0: pods are placed in the order of the message; from 3 on, on any node that takes them, not on the best
@@ -9089,14 +9108,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpochJ\x04\b\x05\x10\x06\"\x9f\x01\n" +
+	"tableEpochJ\x04\b\x05\x10\x06\"\xc9\x01\n" +
 	"\x05Close\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
 	"tableEpoch\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xfd\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12(\n" +
+	"\x04rule\x18\x06 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\"\xfd\x01\n" +
 	"\aGranted\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9248,11 +9268,12 @@ const file_basalt_proto_rawDesc = "" +
 	"\vtable_epoch\x18\x01 \x01(\x04R\n" +
 	"tableEpoch\x12*\n" +
 	"\x04free\x18\x02 \x03(\v2\x16.basalt.wire.v1.AmountR\x04free\x12(\n" +
-	"\x03own\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x03own\"o\n" +
+	"\x03own\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x03own\"\x89\x01\n" +
 	"\bUnplaced\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
-	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\"\xa2\x02\n" +
+	"\x06demand\x18\x03 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x18\n" +
+	"\arepairs\x18\x04 \x01(\bR\arepairs\"\xa2\x02\n" +
 	"\bPodClass\x122\n" +
 	"\brequests\x18\x01 \x03(\v2\x16.basalt.wire.v1.AmountR\brequests\x12 \n" +
 	"\vconstraints\x18\x02 \x01(\fR\vconstraints\x12\x16\n" +
@@ -9623,11 +9644,13 @@ const file_basalt_proto_rawDesc = "" +
 	"\x10ReservationState\x12\x17\n" +
 	"\x13RESERVATION_UNKNOWN\x10\x00\x12\x14\n" +
 	"\x10RESERVATION_OPEN\x10\x01\x12\x17\n" +
-	"\x13RESERVATION_CLOSING\x10\x02*<\n" +
+	"\x13RESERVATION_CLOSING\x10\x02*L\n" +
 	"\x04Rule\x12\x10\n" +
 	"\fRULE_UNKNOWN\x10\x00\x12\x10\n" +
 	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
-	"\fRULE_PREEMPT\x10\x02*\x94\x03\n" +
+	"\fRULE_PREEMPT\x10\x02\x12\x0e\n" +
+	"\n" +
+	"RULE_STALE\x10\x03*\x94\x03\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -9872,130 +9895,131 @@ var file_basalt_proto_depIdxs = []int32{
 	12,  // 70: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
 	13,  // 71: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
 	13,  // 72: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 73: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 74: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 75: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	10,  // 76: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 77: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 78: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	38,  // 79: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	39,  // 80: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	40,  // 81: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	10,  // 82: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	10,  // 83: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	10,  // 84: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	13,  // 85: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 86: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 87: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	24,  // 88: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	59,  // 89: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
-	13,  // 90: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	25,  // 91: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	13,  // 92: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 93: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
-	25,  // 94: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
-	22,  // 95: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 96: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
-	47,  // 97: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	10,  // 98: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	10,  // 99: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 100: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 101: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10,  // 102: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
-	10,  // 103: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
-	10,  // 104: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 105: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
-	13,  // 106: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 107: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	10,  // 108: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	10,  // 109: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 110: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	53,  // 111: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	10,  // 112: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	103, // 113: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	13,  // 114: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	11,  // 115: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	52,  // 116: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	54,  // 117: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	12,  // 118: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	56,  // 119: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	59,  // 120: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	59,  // 121: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
-	56,  // 122: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 123: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 124: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 125: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 126: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 127: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
-	62,  // 128: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 129: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 130: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 131: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 132: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 133: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 134: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 135: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 136: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 137: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 138: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 139: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 140: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 141: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 142: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 143: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 144: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 145: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 146: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 147: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 148: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 149: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 150: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 151: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 152: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 153: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 154: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 155: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 156: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 157: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 158: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 159: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 160: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 161: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 162: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	96,  // 163: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	97,  // 164: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 165: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 166: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	99,  // 167: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	100, // 168: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 169: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 170: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 171: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	101, // 172: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	101, // 173: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 174: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 175: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	102, // 176: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	2,   // 177: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 178: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 179: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 180: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 181: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 182: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 183: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 184: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	95,  // 185: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	8,   // 186: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 187: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 188: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 189: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 190: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	98,  // 191: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	186, // [186:192] is the sub-list for method output_type
-	180, // [180:186] is the sub-list for method input_type
-	180, // [180:180] is the sub-list for extension type_name
-	180, // [180:180] is the sub-list for extension extendee
-	0,   // [0:180] is the sub-list for field type_name
+	2,   // 73: basalt.wire.v1.Close.rule:type_name -> basalt.wire.v1.Rule
+	10,  // 74: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 75: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 76: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	10,  // 77: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 78: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 79: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	38,  // 80: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	39,  // 81: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	40,  // 82: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 83: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 84: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 85: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 86: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 87: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 88: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	24,  // 89: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	59,  // 90: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
+	13,  // 91: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	25,  // 92: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	13,  // 93: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 94: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
+	25,  // 95: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
+	22,  // 96: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 97: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
+	47,  // 98: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 99: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 100: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 101: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 102: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 103: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 104: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 105: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 106: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 107: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 108: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 109: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 110: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 111: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	53,  // 112: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 113: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	103, // 114: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 115: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 116: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	52,  // 117: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	54,  // 118: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 119: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	56,  // 120: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	59,  // 121: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	59,  // 122: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	56,  // 123: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 124: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 125: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 126: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 127: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 128: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
+	62,  // 129: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 130: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 131: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 132: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 133: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 134: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 135: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 136: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 137: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 138: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 139: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 140: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 141: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 142: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 143: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 144: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 145: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 146: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 147: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 148: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 149: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 150: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 151: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 152: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 153: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 154: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 155: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 156: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 157: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 158: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 159: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 160: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 161: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 162: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 163: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	96,  // 164: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	97,  // 165: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 166: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 167: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	99,  // 168: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	100, // 169: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 170: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 171: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 172: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	101, // 173: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	101, // 174: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 175: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 176: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	102, // 177: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	2,   // 178: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 179: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 180: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 181: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 182: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 183: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 184: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 185: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	95,  // 186: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	8,   // 187: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 188: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 189: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 190: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 191: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	98,  // 192: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	187, // [187:193] is the sub-list for method output_type
+	181, // [181:187] is the sub-list for method input_type
+	181, // [181:181] is the sub-list for extension type_name
+	181, // [181:181] is the sub-list for extension extendee
+	0,   // [0:181] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }

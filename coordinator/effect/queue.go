@@ -75,6 +75,7 @@ func policy(s *v1alpha1.QueueSpec) (*wire.QueuePolicy, error) {
 	default:
 		return nil, fmt.Errorf("spec.preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(string(s.PreemptionPolicy), maxWord))
 	}
+	var ofHomes *int64
 	for _, d := range []struct {
 		field string
 		said  *metav1.Duration
@@ -83,6 +84,8 @@ func policy(s *v1alpha1.QueueSpec) (*wire.QueuePolicy, error) {
 		{"spec.reclaimMinRuntime", s.ReclaimMinRuntime, &p.ReclaimMinRuntimeMs},
 		{"spec.preemptMinRuntime", s.PreemptMinRuntime, &p.PreemptMinRuntimeMs},
 		{"spec.preemptionDelay", s.PreemptionDelay, &p.PreemptionDelayMs},
+		{"spec.repairFor", s.RepairFor, &ofHomes}, // which read it from the Queue
+		{"spec.staleAfter", s.StaleAfter, &ofHomes},
 	} {
 		switch {
 		case d.said == nil:

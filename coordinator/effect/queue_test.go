@@ -91,6 +91,10 @@ func TestQueueSeenPolicy(t *testing.T) {
 		{"negative", v1alpha1.QueueSpec{Reclaimable: new(false), ReclaimMinRuntime: d(-time.Second)}, nil, "spec.reclaimMinRuntime: it is negative: -1s"},
 		{"too long", v1alpha1.QueueSpec{PreemptMinRuntime: d(168*time.Hour + 1)}, nil, "spec.preemptMinRuntime: it is 168h0m0.000000001s, the limit is 168h0m0s"},
 		{"much too long", v1alpha1.QueueSpec{PreemptionDelay: d(math.MaxInt64)}, nil, "spec.preemptionDelay"},
+		{"what homes read", v1alpha1.QueueSpec{RepairFor: d(0), StaleAfter: d(time.Hour)}, nil, ""},
+		{"and cannot", v1alpha1.QueueSpec{RepairFor: d(-time.Second)}, nil, "spec.repairFor: it is negative: -1s"},
+		{"nor this", v1alpha1.QueueSpec{StaleAfter: d(169 * time.Hour)}, nil,
+			"spec.staleAfter: it is 169h0m0s, the limit is 168h0m0s"},
 		{"an unknown word", v1alpha1.QueueSpec{ReclaimPolicy: "Always"}, nil, `spec.reclaimPolicy: "Always"`},
 		{"another", v1alpha1.QueueSpec{PreemptionPolicy: "never"}, nil, `spec.preemptionPolicy: "never"`},
 	} {

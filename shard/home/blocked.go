@@ -135,7 +135,7 @@ func (c *Core) judgeUncharged(g *gang) report.Reason {
 		return report.Reason{}
 	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
 		return report.Uncharged(report.Denied(a.denied))
-	case g.tally.bound > g.tally.chargeable:
+	case g.tally.bound-g.tally.lost > g.tally.chargeable:
 		return report.Unusable()
 	}
 	return report.Reason{}

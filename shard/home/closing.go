@@ -295,10 +295,14 @@ func (c *Core) awaitClosed(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
+	reason, rule := "the gang could not be completed", wire.Rule_RULE_UNKNOWN
+	if g.repair.stale != "" {
+		reason, rule = g.repair.stale, wire.Rule_RULE_STALE
+	}
 	if c.due(g, g.charge.open, c.cfg.AskAgain, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Close{Close: &wire.Close{
 			Gang: g.message(), Attempt: g.charge.attempt, Serial: g.charge.open.serial, TableEpoch: uint64(c.table.Epoch),
-			Reason: "the gang could not be completed"}}})
+			Reason: reason, Rule: rule}}})
 	}
 }
 
@@ -308,6 +312,9 @@ func (c *Core) onClosed(m *wire.Closed) {
 		return
 	}
 	g.charge.closed, g.charge.open = true, nil
+	if g.repair.stale != "" {
+		c.yields(g, &wire.Yielding{Rule: wire.Rule_RULE_STALE, Why: g.repair.stale})
+	}
 	c.mark(g)
 }
 
@@ -317,7 +324,7 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
-	if g.tally.bound == 0 {
+	if g.tally.bound == g.tally.lost {
 		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}

@@ -99,7 +99,7 @@ type Core struct {
 	Broken     uint64 // invariants of ours found broken
 	Placed     uint64 // gangs that got their minimum
 	GaveUp     uint64
-	RolledBack uint64
+	RolledBack uint64 // or that were evicted as stale
 
 	ClaimsMade      uint64 // accepted
 	ClaimsRefused   uint64
@@ -232,10 +232,12 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		if q := e.Queue; q != nil {
 			c.queues.Seen(q)
 			c.resolveQueues(c.objects.SeeQueue(q.Name, string(q.UID), q.Labels[api.LabelVolcanoQueue], q.DeletionTimestamp != nil))
+			c.seeRepair(q.Name, string(q.UID), &q.Spec)
 		}
 	case event.QueueGone:
 		c.queues.Gone(e.Name, e.UID)
 		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
+		c.seeRepair(e.Name, e.UID, nil)
 	case event.BudgetSeen:
 		c.onBudgetSeen(e.Budget)
 	case event.BudgetGone:
@@ -243,7 +245,9 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	case event.TableSeen:
 		c.onTable(e.Table)
 	case event.StoreRead:
-		c.onStoreRead(e)
+		if len(c.gaining) > 0 && e.Revision >= c.gainedAt && (c.read == nil || e.Sequence > c.read.Sequence) {
+			c.read = &e
+		}
 	case event.CoordinatorSeen:
 		c.onCoordinator(e)
 	case event.StatusWritten:

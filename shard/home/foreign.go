@@ -51,7 +51,7 @@ func (c *Core) boundByOthers(p *pod) {
 const warnOfOthers = 10 * time.Second
 
 // isChargeable reports whether the pod is bound and to be charged.
-func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable }
+func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable && !p.lost }
 
 // judgeForeign decides whether a bound pod is to be charged.
 func (c *Core) judgeForeign(p *pod) {

@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
@@ -36,8 +40,8 @@ type gang struct {
 	inDoubt bool            // an intent may exist that no shard has reported for long
 	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
-	started bool      // had its minimum in this life (below)
-	short   time.Time // since when it has less, zero while it has its minimum (below)
+	started bool   // had its minimum in this life (below)
+	repair  repair // of one that has less (below)
 
 	state state
 	first time.Time // when it was first seen
@@ -362,6 +366,9 @@ func (c *Core) run(g *gang) {
 	if len(g.charge.condemned) == 0 && g.tally.candidates == 0 {
 		g.shrunk = ""
 	}
+	if c.goesStale(g) {
+		return
+	}
 	c.fill(g)
 	c.adjust(g)
 }
@@ -377,7 +384,9 @@ func (c *Core) ends(g *gang) bool {
 	}
 	c.beginAnew(g)
 	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
-	if c.remembers(g) {
+
+	remembers := g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g)
+	if remembers { // its status, the start
 		g.status.RecallStart(c.now)
 	}
 	return true
@@ -386,7 +395,7 @@ func (c *Core) ends(g *gang) bool {
 // beginAnew forgets what was of a life that is over.
 func (c *Core) beginAnew(g *gang) {
 	g.started = g.started && fault.On(fault.StartKept)
-	g.firstBound, g.boundSince, g.partly = time.Time{}, time.Time{}, false
+	g.firstBound, g.boundSince, g.partly, g.repair = time.Time{}, time.Time{}, false, repair{}
 	g.tally = c.count(g)
 }
 
@@ -553,11 +562,6 @@ func (g *gang) endWords() report.Reason {
 	return report.Finished(g.tally.succeeded, g.tally.failed, at)
 }
 
-// remembers reports whether the status of the gang's group is its memory of a start.
-func (c *Core) remembers(g *gang) bool {
-	return g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g)
-}
-
 // Repair. A gang that has started and loses pods does no work until it is whole again, so whoever waits must not get
 // their place before those that replace them have had time to come: 50 milliseconds for a ReplicaSet, 10 seconds for
 // a Job. A gang that is short keeps what its minimum was charged, for repairFor while there is no pod that
@@ -570,51 +574,131 @@ func (c *Core) remembers(g *gang) bool {
 // Nothing is kept for pods that succeeded, above the minimum, for a life that is over (below), and for the floor of
 // a Volcano PodGroup.
 
-// repairFor is how long a gang keeps the charge of pods of its minimum that it lost.
-const repairFor = 2 * time.Minute
+// Where a queue, or the PodGroup itself, says so (staleAfter), a gang that is short for long is evicted as a whole, as
+// one that yields, and starts anew where all of it finds room. Only the time counts in which pods that could replace
+// what it lost wait, without a break: what nobody replaces is somebody's will, or a controller's that repairs it.
+
+// A pod that is being deleted may stay for hours: its node is silent, or a finalizer is not taken off. When its grace
+// is over and its node is not ready, or a minute later anywhere, it is lost: it counts on its node until it is gone,
+// but its gang is not charged for it any more, so another takes its place. Before Kubernetes deletes it nothing
+// happens: a node that is silent is not dead.
+
+// lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
+const lostAfter = time.Minute
+
+// isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
+// nothing that would take its place.
+func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
+	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.single {
+		return p.lost
+	}
+	over := time.Unix(p.End.At, 0)
+	silent := n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable
+	})
+	for _, at := range []time.Time{over, over.Add(lostAfter)} {
+		if now.Before(at) {
+			if again.IsZero() || at.Before(*again) {
+				*again = at
+			}
+			return false
+		}
+		if silent {
+			break
+		}
+	}
+	p.lost = true
+	return true
+}
+
+// repair is what is known of a gang that has less than its minimum.
+type repair struct {
+	kept  int64     // pods of it whose charge is kept,
+	since time.Time // since the last of them was lost
+	waits time.Time // since when pods that could replace what it lost wait
+	stale string    // why it is closed as stale, "" for one that is not
+}
 
 // isShortOf returns how many pods a started gang has less than its minimum. Those that succeeded are not missing.
 func (g *gang) isShortOf() int {
 	if !g.started || g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
 		return 0
 	}
-	if len(g.group.Floor) > 0 {
-		return 0
-	}
 	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)
 }
 
-// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept.
+// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept. It says
+// so to the coordinator, which takes what is kept for unused otherwise, and has others admitted for it.
 func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
-	missing := g.isShortOf()
-	if missing == 0 {
-		g.short = time.Time{}
+	missing, amounts := int64(g.isShortOf()), g.charge.amounts
+	lost := amounts.Sub(base)
+	n := lost.Value("pods")
+	if missing == 0 || len(g.group.Floor) > 0 || !base.Fits(amounts) || n == 0 {
+		g.repair.kept = 0
 		return base
 	}
-	if g.short.IsZero() {
-		g.short = c.now
+	if n > g.repair.kept {
+		g.repair.since, g.repair.kept = c.now, n
 	}
 	noRoom := g.search.gaveUp && g.search.sleep != nil
 	if g.tally.candidates == 0 || noRoom {
-		until := g.short.Add(repairFor)
+		until := g.repair.since.Add(c.objects.RepairFor(g.queue))
 		if !c.now.Before(until) {
 			return base
 		}
 		c.wakeAt(g, until)
 	}
-	if noRoom {
-		c.tellUnplaced(g, g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
-		c.wakeAt(g, c.now.Add(unplacedAgain))
-	}
-	amounts := g.charge.amounts
-	if !base.Fits(amounts) {
-		return base
-	}
-	lost := amounts.Sub(base)
-	if n := lost.Value("pods"); n > int64(missing) { // the others were above its minimum
+	if n > missing { // the others were above its minimum
 		for i := range lost {
-			lost[i].Value = lost[i].Value / n * int64(missing)
+			lost[i].Value = lost[i].Value / n * missing
 		}
 	}
+	unplaced := lost // or rather what waits for room, if that is so
+	if noRoom {
+		unplaced = sum(g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
+	}
+	c.tellUnplaced(g, unplaced, !noRoom)
+	c.wakeAt(g, c.now.Add(unplacedAgain))
 	return base.Add(lost)
+}
+
+// goesStale begins to close a gang that has been short for too long, and reports whether it did. One of which not all
+// pods would be made again is evicted only if its PodGroup says that it may be.
+func (c *Core) goesStale(g *gang) bool {
+	missing := g.isShortOf()
+	if missing == 0 || g.tally.candidates == 0 || g.charge.closed {
+		g.repair.waits = time.Time{}
+		return false
+	}
+	if g.repair.waits.IsZero() {
+		g.repair.waits = c.now
+	}
+	after, by := c.objects.StaleAfter(g.queue, g.group)
+	asks := g.group.StaleAfter > 0 || g.group.Preemptible != nil && *g.group.Preemptible
+	if after == 0 || !asks && !g.isReplaced() {
+		return false
+	}
+	if at := g.repair.waits.Add(after); c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	if g.tally.committed > 0 || !g.charge.reserved { // what is on its way first
+		return false
+	}
+	g.repair.stale = report.StaleWords(g.tally.placed, g.minCount(), after, by)
+	g.charge.reserve, g.charge.open = nil, &call{serial: c.serial(g)}
+	c.become(g, closing)
+	return true
+}
+
+// seeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone.
+func (c *Core) seeRepair(queue, uid string, spec *v1alpha1.QueueSpec) {
+	if !c.objects.SeeRepair(queue, uid, spec) {
+		return
+	}
+	for _, g := range c.gangs {
+		if api.Under(g.queue, queue) && g.isShortOf() > 0 {
+			c.touch(g)
+		}
+	}
 }

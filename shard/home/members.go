@@ -30,6 +30,7 @@ type tally struct {
 	again      time.Time // when one of those is tried again, zero for never
 	scarce     int       // candidates with claims that need volumes which are there already
 	alive      int       // bound, and of the present life (gang.go)
+	lost       int       // bound, and lost (gang.go)
 	placed     int       // those, and of those that have succeeded the ones that count for it
 	succeeded  int       // that had a node
 	failed     int
@@ -58,7 +59,10 @@ func (c *Core) count(g *gang) (t tally) {
 				t.alive++
 				t.place(p)
 			}
-			if c.judgeForeign(p); p.chargeable {
+			switch c.judgeForeign(p); {
+			case p.isLost(c.clusterNodes[p.Node], c.now, &t.again):
+				t.lost++
+			case p.chargeable:
 				t.chargeable++
 			}
 			continue

@@ -41,6 +41,7 @@ type pod struct {
 	doubt  time.Time       // since when its shard is gone with the answer
 	prefer api.Incarnation // the shard that failed to bind it and has its room
 	gone   bool            // a node shard found no pod of this UID; the watch will show it
+	lost   bool            // being deleted, and it should have gone long ago (gang.go)
 
 	charged    bool          // part of the gang's reservation
 	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
@@ -201,7 +202,8 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	}
 	defer c.implied(changed)
 	if !relabelled && before.Node == seen.Node && before.Finished == seen.Finished && before.Deleting == seen.Deleting &&
-		before.Started == seen.Started && before.Gated == seen.Gated && before.Queue == seen.Queue &&
+		before.End == seen.End && before.Started == seen.Started && before.Gated == seen.Gated &&
+		before.Queue == seen.Queue &&
 		before.VolcanoQueue == seen.VolcanoQueue && before.QueueElsewhere == seen.QueueElsewhere &&
 		before.PerController == seen.PerController && before.Priority == seen.Priority &&
 		(before.Refused == nil) == (seen.Refused == nil) && before.Class.Key == seen.Class.Key {

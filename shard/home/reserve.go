@@ -348,6 +348,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 		return
 	}
 	g.charge, g.rooms = charge{rank: g.charge.rank}, rooms{}
+	g.firstBound, g.boundSince = time.Time{}, time.Time{} // of the attempt that is over
 	for _, p := range g.members {
 		p.charged = false
 	}

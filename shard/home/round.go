@@ -52,7 +52,7 @@ func (c *Core) seek(g *gang) bool {
 	g.arrange(missing)
 	if len(missing) == 0 {
 		if !s.gaveUp {
-			c.tellUnplaced(g, nil)
+			c.tellUnplaced(g, nil, false)
 		}
 		if s.round = nil; g.tally.held == 0 {
 			s.area = nil
@@ -279,7 +279,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	}
 	if c.onRoomReply(g, from, m) {
 		if left := g.pick(waitsNowhere); g.rooms.drains && (len(left) == 0 || !g.rooms.again.IsZero()) {
-			c.tellUnplaced(g, left) // all shards were asked
+			c.tellUnplaced(g, sum(left), false) // all shards were asked
 		}
 		return
 	}

@@ -77,6 +77,17 @@ func (w words) toNum(s string) int64 {
 	return n
 }
 
+func (w words) duration(name string) *metav1.Duration {
+	if w.value[name] == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(w.value[name])
+	if err != nil {
+		w.t.Fatalf("%s: %v", w.line, err)
+	}
+	return &metav1.Duration{Duration: d}
+}
+
 // joins are spread=KEY:APP and beside=KEY:APP.
 func (w words) joins() []byte {
 	return scripts.Joins(w.or("namespace", "ns"), w.value["spread"], w.value["beside"])
@@ -341,12 +352,15 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(event.PodSeen{Pod: p})
 
-	case "node": // NAME cpu= pods= labels=KEY:VALUE,...
+	case "node": // NAME [silent] cpu= pods= labels=KEY:VALUE,...
 		n := &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110"))), Labels: map[string]string{}}
 		for label := range strings.SplitSeq(w.value["labels"], ",") {
 			if k, v, ok := strings.Cut(label, ":"); ok {
 				n.Labels[k] = v
 			}
+		}
+		if w.has("silent") {
+			n.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}}
 		}
 		return s.step(event.NodeSeen{Node: n})
 
@@ -357,6 +371,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
+	// group also takes stale=DURATION
 	case "group": // NAME [whole deleting scheduled evicted volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
 		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
@@ -375,6 +390,7 @@ func (s *script) run(line string) []string {
 			seconds := int32(w.num("timeout"))
 			g.Spec.ScheduleTimeoutSeconds = &seconds
 		}
+		g.Spec.StaleAfter = w.duration("stale")
 		if w.has("whole") {
 			g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
 		}
@@ -430,11 +446,12 @@ func (s *script) run(line string) []string {
 	case "class": // NAME VALUE
 		return s.step(event.PriorityClassSeen{Name: w.plain[0], Value: w.toNum(w.plain[1])})
 
-	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE
+	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE repair=DURATION stale=DURATION
 		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
 		if f := strings.Split(w.value["written"], "/"); len(f) == 3 {
 			q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
 		}
+		q.Spec.RepairFor, q.Spec.StaleAfter = w.duration("repair"), w.duration("stale")
 		return s.step(event.QueueSeen{Queue: q})
 
 	case "queuegone":
@@ -957,7 +974,12 @@ func printMessage(e *wire.Envelope) string {
 	case *wire.Envelope_Unreserve:
 		return fmt.Sprintf("Unreserve %s attempt %s serial %s", b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial))
 	case *wire.Envelope_Close:
-		return fmt.Sprintf("Close %s attempt %s serial %s", b.Close.Gang.Uid, printSerial(b.Close.Attempt), printSerial(b.Close.Serial))
+		rule := ""
+		if b.Close.Rule != 0 {
+			rule = fmt.Sprintf(" by %s: %s", b.Close.Rule, b.Close.Reason)
+		}
+		return fmt.Sprintf("Close %s attempt %s serial %s%s",
+			b.Close.Gang.Uid, printSerial(b.Close.Attempt), printSerial(b.Close.Serial), rule)
 	case *wire.Envelope_HoldRequest:
 		m := b.HoldRequest
 		out := fmt.Sprintf("HoldRequest %s serial %s:", m.Gang.Uid, printSerial(m.Serial))
@@ -1023,7 +1045,11 @@ func printMessage(e *wire.Envelope) string {
 		}
 		return line
 	case *wire.Envelope_Unplaced:
-		return fmt.Sprintf("Unplaced %s attempt %s:%s", b.Unplaced.GangUid, printSerial(b.Unplaced.Attempt), strings.TrimSuffix(" "+printAmounts(b.Unplaced.Demand), " "))
+		what := strings.TrimSuffix(" "+printAmounts(b.Unplaced.Demand), " ")
+		if b.Unplaced.Repairs {
+			what += " repairs"
+		}
+		return fmt.Sprintf("Unplaced %s attempt %s:%s", b.Unplaced.GangUid, printSerial(b.Unplaced.Attempt), what)
 	case *wire.Envelope_Refilled:
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}

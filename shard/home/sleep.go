@@ -46,7 +46,7 @@ func (c *Core) sleep(g *gang, never bool) {
 		s.levels[i].areas = 0
 	}
 	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
-		c.tellUnplaced(g, g.pick(waitsNowhere))
+		c.tellUnplaced(g, sum(g.pick(waitsNowhere)), false)
 	}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g

@@ -37,7 +37,7 @@ func (c *Core) takeSlot(g *gang) bool {
 	if s.slot {
 		return true
 	}
-	if c.full() {
+	if c.inFlight >= c.cfg.InFlight || c.podsInFlight >= c.cfg.PodsInFlight {
 		if !s.queued {
 			s.queued = true
 			heap.Push(&c.ready, g)
@@ -48,11 +48,6 @@ func (c *Core) takeSlot(g *gang) bool {
 	c.inFlight++
 	c.podsInFlight += s.pods
 	return true
-}
-
-// full reports whether no slot is free. The last gang that got one may exceed the number of pods: no gang is passed over for its size.
-func (c *Core) full() bool {
-	return c.inFlight >= c.cfg.InFlight || c.podsInFlight >= c.cfg.PodsInFlight
 }
 
 func (c *Core) freeSlot(g *gang) {

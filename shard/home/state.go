@@ -61,7 +61,7 @@ var follows = [...]states{
 	holding:     leave | of(preparing, binding),
 	preparing:   leave | of(holding, binding),
 	binding:     leave | of(closing),
-	running:     leave,
+	running:     leave | of(closing), // as it is stale
 	withdrawing: of(collecting, binding, running, evicting),
 	releasing:   of(collecting, withdrawing),
 	closing:     of(withdrawing),

@@ -60,7 +60,8 @@ func TestStatesThatMayNotFollow(t *testing.T) {
 			}
 		}
 	}
-	for _, never := range [][2]state{{running, waiting}, {running, closing}, {releasing, ready}, {closing, collecting}, {waiting, holding}, {collecting, evicting}} {
+	for _, never := range [][2]state{{running, waiting}, {ready, closing}, {releasing, ready}, {closing, collecting},
+		{waiting, holding}, {collecting, evicting}} {
 		if follows[never[0]]&(1<<never[1]) != 0 {
 			t.Errorf("%s may become %s", never[0], never[1])
 		}

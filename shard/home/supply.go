@@ -17,25 +17,27 @@ const unplacedAgain = 5 * time.Second
 
 // unplaced is what the coordinator was told last of what a gang is charged and has no room for.
 type unplaced struct {
-	demand api.Resources
-	at     time.Time
+	demand  api.Resources
+	repairs bool
+	at      time.Time
 }
 
-// tellUnplaced tells the coordinator for which pods of a reserved gang a search found no room, none for a search that succeeded.
-func (c *Core) tellUnplaced(g *gang, missing []*pod) {
+// tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
+// succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
+func (c *Core) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
 	was := &g.charge.unplaced
-	if !g.charge.reserved || len(missing) == 0 && was.at.IsZero() {
+	if !g.charge.reserved || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
 		return
 	}
-	demand := sum(missing)
-	if len(missing) > 0 && demand.Equal(was.demand) && c.now.Before(was.at.Add(unplacedAgain)) {
+	same := repairs == was.repairs && demand.Equal(was.demand)
+	if !demand.IsZero() && same && c.now.Before(was.at.Add(unplacedAgain)) {
 		return
 	}
-	if *was = (unplaced{}); len(missing) > 0 {
-		*was = unplaced{demand, c.now}
+	if *was = (unplaced{}); !demand.IsZero() {
+		*was = unplaced{demand, repairs, c.now}
 	}
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{
-		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand)}}})
+		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand), Repairs: repairs}}})
 }
 
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are

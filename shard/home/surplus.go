@@ -152,7 +152,7 @@ func (c *Core) evictCondemned(g *gang) {
 // goneCondemned is what the reservation is still charged for condemned pods that are gone.
 func (g *gang) goneCondemned() (sum api.Resources) {
 	for uid, amounts := range g.charge.condemned {
-		if p := g.members[uid]; p == nil || !p.isBound() {
+		if p := g.members[uid]; p == nil || !p.isBound() || p.lost {
 			sum = sum.Add(amounts)
 		}
 	}

@@ -120,12 +120,6 @@ func (c *Core) shardsLeft(g *gang) {
 	}
 }
 
-func (c *Core) onStoreRead(e event.StoreRead) {
-	if len(c.gaining) > 0 && e.Revision >= c.gainedAt && (c.read == nil || e.Sequence > c.read.Sequence) {
-		c.read = &e
-	}
-}
-
 // namedBy is the gang of a reservation.
 type namedBy struct {
 	uid, namespace string

@@ -9,10 +9,11 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Yielding: a gang is evicted as a whole so that another one can start. The coordinator has closed its reservation, and says so until it
-// is given back. Its home withdraws what it requested, evicts its bound pods, also those without a controller (the record said that they
-// may be evicted), and gives the reservation back. Then the gang waits as one that has not started: all or nothing again, with its age and
-// its rank. Pods of it that are made meanwhile wait for that.
+// Yielding: a gang is evicted as a whole so that another one can start, or because it is stale (gang.go). The
+// coordinator has closed its reservation, and says so until it is given back. Its home withdraws what it requested,
+// evicts its bound pods, also those without a controller (the record said that they may be evicted), and gives the
+// reservation back. Then the gang waits as one that has not started: all or nothing again, with its age and its rank.
+// Pods of it that are made meanwhile wait for that.
 //
 // The memory of its start is the status of its PodGroup. It is taken back before the reservation is given back: an heir that finds the
 // one without the other would take the gang for started, and place its pods one by one.
@@ -35,15 +36,23 @@ func (c *Core) onYield(m *wire.Yield) {
 	case !ch.reserved || ch.yields != nil:
 		return
 	default:
-		c.yield(g, m.GetTo())
-		c.warn(g, v1alpha1.ReasonPreempted, report.Short(m.GetTo().GetWhy()+c.disrupts(g.pick((*pod).isBound))))
-		if m.GetTo().GetRule() == wire.Rule_RULE_PREEMPT {
-			c.Preempted++
-		} else {
-			c.Reclaimed++
-		}
+		c.yields(g, m.GetTo())
 	}
 	c.mark(g)
+}
+
+// yields closes a gang that runs, and says so.
+func (c *Core) yields(g *gang, to *wire.Yielding) {
+	c.yield(g, to)
+	c.warn(g, g.blocked.Code, report.Short(to.GetWhy()+c.disrupts(g.pick((*pod).isBound))))
+	switch to.GetRule() {
+	case wire.Rule_RULE_STALE:
+		c.RolledBack++
+	case wire.Rule_RULE_PREEMPT:
+		c.Preempted++
+	default:
+		c.Reclaimed++
+	}
 }
 
 // yield takes note that a gang is closed because others are to start.
@@ -54,8 +63,9 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
 	g.status.RecallStart(c.now)
 	g.started = g.started && fault.On(fault.YieldStarted)
+	g.repair = repair{}
 	g.yielded = report.Short(to.GetWhy())
-	g.blocked = report.Yielded(to.GetWhy())
+	g.blocked = report.Yielded(to)
 }
 
 // startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.

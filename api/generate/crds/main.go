@@ -3,7 +3,7 @@
 //   - every quantity is at most 32 characters long, and every map of quantities has at most 64 entries. Without that the
 //     API server estimates the cost of a rule for values of 3 MB and refuses the CRD;
 //   - the rules for a Queue's spec.capability, spec.guarantee and spec.deserved, and for a PodGroup's
-//     spec.minResources, made here of a few named pieces;
+//     spec.minResources, made here of a few named pieces, and those for durations;
 //   - v1beta1, which is v1alpha1 under another name, so that the two cannot differ. Objects are stored as v1alpha1: an older
 //     Basalt, whose CRDs serve nothing else, can still read them.
 //
@@ -86,6 +86,25 @@ func covered(low, high string) apiextensions.ValidationRule {
 	}
 }
 
+// setDurations gives the durations of a spec their rules.
+func setDurations(spec apiextensions.JSONSchemaProps, least string) {
+	const text, value = `self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')`, `duration(self)`
+	within, message := value+` <= duration('168h')`, "must be at most 168h"
+	if least != "" {
+		within, message = value+` >= duration('`+least+`') && `+within, "must be from "+least+" to 168h"
+	}
+	n := int64(quantityLength)
+	for _, name := range []string{"reclaimMinRuntime", "preemptMinRuntime", "preemptionDelay", "repairFor", "staleAfter"} {
+		if d, has := spec.Properties[name]; has {
+			d.MaxLength, d.XValidations = &n, apiextensions.ValidationRules{
+				{Rule: text, Message: "must be a duration such as 30s, 10m or 1h30m, and not negative"},
+				{Rule: "!" + text + " || " + within, Message: message},
+			}
+			spec.Properties[name] = d
+		}
+	}
+}
+
 // fixed is the rule that a field of a PodGroup's spec never changes.
 func fixed(name string) apiextensions.ValidationRule {
 	return apiextensions.ValidationRule{
@@ -140,10 +159,12 @@ func complete(path string) error {
 			}
 		}
 		if crd.Spec.Names.Kind != "Queue" {
-			spec.XValidations = append(spec.XValidations, fixed("minResources"))
+			setDurations(spec, "1s")
+			spec.XValidations = append(spec.XValidations, fixed("minResources"), fixed("staleAfter"))
 			v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 			continue
 		}
+		setDurations(spec, "")
 		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	}

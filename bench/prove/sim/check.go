@@ -184,7 +184,7 @@ func (c *check) afterStore(ch protocol.Op) {
 			if names := c.byName[c.groupName(p)]; len(names) > 0 && names[len(names)-1] != gang && gang != uid {
 				continue // a PodGroup takes over the bound pods of its namesake, and if that one is gone again the gang asks anew
 			}
-			if c.bound[uid] == gang && !finished(p) && w.now.Sub(c.landed[uid]) > 2*time.Second {
+			if c.bound[uid] == gang && !finished(p) && !w.mayBeLost(p) && w.now.Sub(c.landed[uid]) > 2*time.Second {
 				w.fail("I1: the reservation of gang %s is deleted, and its pod %s is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 			}
 		}
@@ -281,7 +281,7 @@ func (c *check) names(r *wire.ReservationRecord) {
 		if p == nil || p.Spec.NodeName == "" || finished(p) || c.bound[uid] != gang || w.now.Sub(c.landed[uid]) < 2*time.Second {
 			continue
 		}
-		if !namesPod(r, uid) {
+		if !namesPod(r, uid) && !w.mayBeLost(p) {
 			w.fail("I1: the reservation of gang %s does not name pod %s any more, which is bound to %s since %s", gang, uid, p.Spec.NodeName, c.landed[uid].Sub(w.start))
 		}
 	}

@@ -583,6 +583,9 @@ func (w *world) judgeRest(name string) {
 	if len(refused) > 0 && !odd && !leaving && placed == 0 && len(waiting) < lacks {
 		w.judgeRefused(name, g.uid, refused)
 	}
+	if len(waiting) > 0 {
+		w.judgeStale(name, placed, waiting)
+	}
 	if odd || len(waiting) == 0 {
 		return
 	}
@@ -614,6 +617,30 @@ func (w *world) judgeRest(name string) {
 		since := x.short
 		w.mayNotWait(who+", which is short since "+since.Sub(w.start).String(), queue, waiting, enough, since)
 	}
+}
+
+// judgeStale judges that a group whose staleAfter is over does not stand in part, though pods wait that would make it
+// whole.
+func (w *world) judgeStale(name string, placed int, waiting []*corev1.Pod) {
+	g, x := w.api.PodGroup("ns", name), w.check.lives[name]
+	if g == nil || g.Spec.StaleAfter == nil || x.alive == 0 || x.short.IsZero() || w.mayBeInPart(name) {
+		return
+	}
+	since := x.short
+	for _, p := range waiting {
+		since = latest(since, p.CreationTimestamp.Time)
+	}
+	least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
+	if late := w.now.Sub(since) > g.Spec.StaleAfter.Duration+partFor; late && placed < least {
+		w.fail("progress: PodGroup %s stands in part since %s, past its staleAfter: %d pods run%s",
+			name, since.Sub(w.start), placed, w.load.explain())
+	}
+	w.count("groups with a staleAfter that wait at rest")
+}
+
+// mayBeLost reports whether a pod hangs in deletion for so long that its gang need not be charged for it any more.
+func (w *world) mayBeLost(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && w.now.After(p.DeletionTimestamp.Add(time.Minute-time.Second))
 }
 
 // mayBeInPart reports whether a policy is why a group stands in part: for a moment it may, until it is undone.

@@ -263,6 +263,9 @@ func (l *workload) makeGroup(name, queue string, least int, priority string, who
 	if whole {
 		g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
 	}
+	if l.lives && api.BucketOf(name)%3 == 1 {
+		g.Spec.StaleAfter = &metav1.Duration{Duration: 25 * time.Second}
+	}
 	l.keepTogether(g)
 	l.w.api.create(l.w.api.groups, g)
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)

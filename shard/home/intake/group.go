@@ -49,6 +49,8 @@ type Group struct {
 
 	Whole bool // spec.disruptionMode: its pods are evicted all together or not at all
 
+	StaleAfter time.Duration // spec.staleAfter, 0 for none
+
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
 	Floor   api.Resources
@@ -106,6 +108,10 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	g.Timeout = 0
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
 		g.Timeout = min(time.Duration(*t)*time.Second, MaxTimeout)
+	}
+	g.StaleAfter = 0
+	if d := bounded(seen.Spec.StaleAfter); d != nil {
+		g.StaleAfter = *d
 	}
 	g.Deleting = seen.DeletionTimestamp != nil
 	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1alpha1.DisruptPodGroup

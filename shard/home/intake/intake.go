@@ -44,6 +44,7 @@ type Objects struct {
 	loose      map[string]map[string]*Entry // pods without a PodGroup, by namespace
 	inVolcano  map[string]map[string]*Entry // pods by the queue of Volcano's that they name
 	queues     map[string]queue             // that stand for one of Volcano's, by name
+	repairs    map[string]repair            // what Queues say, of those that say something
 	standIns   map[string][]api.StandIn     // the same by the name of that one; the first does
 }
 
@@ -55,8 +56,8 @@ func New() *Objects {
 		labelled:   map[Name]map[string]*Entry{},
 		loose:      map[string]map[string]*Entry{},
 		inVolcano:  map[string]map[string]*Entry{},
-		queues:     map[string]queue{},
-		standIns:   map[string][]api.StandIn{},
+		queues:     map[string]queue{}, repairs: map[string]repair{},
+		standIns: map[string][]api.StandIn{},
 	}
 }
 

@@ -2,8 +2,12 @@ package intake
 
 import (
 	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1alpha1"
 )
 
 // Volcano's PodGroups and pods name a queue of Volcano's. It is the Queue whose label says that it stands for that one; where there is
@@ -78,4 +82,76 @@ func (o *Objects) own(g *Group) string {
 		return o.standIn(g.Queue)
 	}
 	return g.Queue
+}
+
+// repair is what a Queue says of gangs that lost pods of their minimum, negative where it says nothing.
+type repair struct {
+	uid         string
+	keep, stale time.Duration
+}
+
+// repairFor is what counts where no Queue of a path says how long a gang keeps the charge of what it lost.
+const repairFor = 2 * time.Minute
+
+// SeeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone, and reports whether it
+// said something else before.
+func (o *Objects) SeeRepair(name, uid string, spec *v1alpha1.QueueSpec) bool {
+	was, now := o.repairOf(name), repair{uid, -1, -1}
+	if spec == nil {
+		if was.uid != uid {
+			return false // of an earlier one of this name
+		}
+		spec = &v1alpha1.QueueSpec{}
+	}
+	if d := bounded(spec.RepairFor); d != nil {
+		now.keep = *d
+	}
+	if d := bounded(spec.StaleAfter); d != nil {
+		now.stale = *d
+	}
+	if o.repairs[name] = now; now.keep < 0 && now.stale < 0 {
+		delete(o.repairs, name)
+	}
+	return was.keep != now.keep || was.stale != now.stale
+}
+
+func (o *Objects) repairOf(queue string) repair {
+	if r, says := o.repairs[queue]; says {
+		return r
+	}
+	return repair{keep: -1, stale: -1}
+}
+
+// RepairFor returns for how long a gang of a queue keeps the charge of pods of its minimum that it lost. The nearest
+// queue of the path that says it decides.
+func (o *Objects) RepairFor(queue string) time.Duration {
+	for q := queue; q != ""; q = api.Parent(q) {
+		if r := o.repairOf(q); r.keep >= 0 {
+			return r.keep
+		}
+	}
+	return repairFor
+}
+
+// StaleAfter returns for how long pods that replace what a gang lost wait before the rest of it is evicted, 0 for ever,
+// and which object says so. The nearest queue of the path that says it decides, and the PodGroup may say less.
+func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, by string) {
+	for q := queue; q != ""; q = api.Parent(q) {
+		if r := o.repairOf(q); r.stale >= 0 {
+			after, by = r.stale, "Queue "+q
+			break
+		}
+	}
+	if d := group.StaleAfter; d > 0 && (after == 0 || d < after) {
+		return d, group.Name.Kind.String() + " " + group.Name.Name
+	}
+	return after, by
+}
+
+// bounded returns a duration as it is written, nil for one that the API server would not accept.
+func bounded(d *metav1.Duration) *time.Duration {
+	if d == nil || d.Duration < 0 || d.Duration > v1alpha1.MaxPolicyDuration {
+		return nil
+	}
+	return &d.Duration
 }

@@ -304,9 +304,10 @@ func (p *PodGroup) StartRecalled(now time.Time) bool {
 	return p == nil || p.gone || p.denied || p.recalls && !now.Before(p.recalled.Add(6*recallWithin))
 }
 
-// ShowsPreempted reports whether the status says that the gang was evicted for another one, and has not started since.
+// ShowsPreempted reports whether the status says that the gang was evicted as a whole, and has not started since.
 func (p *PodGroup) ShowsPreempted() bool {
-	return !p.said.Scheduled.Yes && p.said.Scheduled.Code == v1alpha1.ReasonPreempted
+	code := p.said.Scheduled.Code
+	return !p.said.Scheduled.Yes && (code == v1alpha1.ReasonPreempted || code == v1alpha1.ReasonStale)
 }
 
 // SeenOfGroup takes note of what a group of another kind shows. Its status has no stamp: what a watch that lags shows is written once

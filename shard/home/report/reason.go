@@ -67,6 +67,10 @@ var effects = map[string]effect{
 		urgent: true, placing: true, pod: v1alpha1.ReasonPreempted,
 		next: "it is admitted again when its queue and all ancestors have room for it",
 	},
+	v1alpha1.ReasonStale: {
+		urgent: true, placing: true, pod: v1alpha1.ReasonStale,
+		next: "it is admitted again when its queue and all ancestors have room for it",
+	},
 	v1alpha1.ReasonBindingRejected: {
 		urgent: true, placing: true, pod: v1alpha1.ReasonBindingRejected,
 		next: "it is bound again after a pause, of 5m0s at most, and at once when it or its PodGroup is edited",
@@ -90,7 +94,10 @@ func (r Reason) Outlasts() bool {
 }
 
 // Blocks reports whether pods wait for the reason, may do so for long, and nothing else has said so.
-func (r Reason) Blocks() bool { return effects[r.Code].pod != "" && r.Code != v1alpha1.ReasonPreempted }
+func (r Reason) Blocks() bool {
+	evicted := r.Code == v1alpha1.ReasonPreempted || r.Code == v1alpha1.ReasonStale
+	return effects[r.Code].pod != "" && !evicted
+}
 
 // Hopeless reports whether waiting alone does not help.
 func (r Reason) Hopeless() bool { return effects[r.Code].hopeless }
@@ -388,8 +395,19 @@ func TooManyResources() string {
 	return fmt.Sprintf("its pods request more than %d different resources, the limit for a gang", api.MaxGangResources)
 }
 
-// Yielded says that the gang is evicted so that another one can start.
-func Yielded(why string) Reason { return Reason{v1alpha1.ReasonPreempted, why} }
+// Yielded says that the gang is evicted so that another one can start, or as it is stale.
+func Yielded(to *wire.Yielding) Reason {
+	if to.GetRule() == wire.Rule_RULE_STALE {
+		return Reason{v1alpha1.ReasonStale, to.GetWhy()}
+	}
+	return Reason{v1alpha1.ReasonPreempted, to.GetWhy()}
+}
+
+// StaleWords says why a gang is evicted that lost pods of its minimum.
+func StaleWords(left, least int, waited time.Duration, by string) string {
+	return fmt.Sprintf("evicted as a whole so that it can start anew: %d of at least %d pods are left, and pods that "+
+		"would replace the others have waited for %s (spec.staleAfter of %s)", left, least, waited, by)
+}
 
 // Shrunk says that pods which a gang has beyond its minimum are evicted.
 func Shrunk(pods int, why string) string {
