@@ -101,7 +101,34 @@ func TestBindRejected(t *testing.T) {
 		{errors.New("denied the request"), ""},
 	} {
 		got := BindDone(event.BindPod{}, c.err)
+		if got.Outcome != event.BindRejected {
+			got.Why = "" // of what could not be judged
+		}
 		if got.Why != c.want || (got.Outcome == event.BindRejected) != (c.want != "") {
+			t.Errorf("%v: %+v", c.err, got)
+		}
+	}
+}
+
+// Where the API server could not judge a Binding, and may not for a while, its words are kept. Whether the pod is bound
+// is not known all the same.
+func TestBindNotJudged(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	hook := errors.New(`failed calling webhook "w": connection refused`)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{apierrors.NewInternalError(hook), `Internal error occurred: failed calling webhook "w": connection refused`},
+		{apierrors.NewUnauthorized("no"), "no"},
+		{apierrors.NewMethodNotSupported(pods, "create"), `create is not supported on resources of kind "pods"`},
+		{apierrors.NewGenericServerResponse(500, "create", pods, "p", "<html>", 0, true), ""},
+		{apierrors.NewServerTimeout(pods, "create", 1), ""},
+		{apierrors.NewTooManyRequests("later", 1), ""},
+		{apierrors.NewServiceUnavailable("no"), ""},
+		{errors.New("connection reset"), ""},
+	} {
+		if got := BindDone(event.BindPod{}, c.err); got.Why != c.want || got.Outcome != event.BindUnknown {
 			t.Errorf("%v: %+v", c.err, got)
 		}
 	}

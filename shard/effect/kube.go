@@ -3,6 +3,7 @@ package effect
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +21,8 @@ type Found struct {
 }
 
 // BindDone returns the answer to a BindPod. Of an error that says neither that nothing was
-// done nor that the API server rejects it, the outcome is unknown.
+// done nor that the API server rejects it, the outcome is unknown; where the API server said that it could not judge
+// it, its words count if the pod turns out to be free: a webhook may be down for good.
 func BindDone(o event.BindPod, err error) event.BindDone {
 	done := event.BindDone{Row: o.Row, Outcome: event.BindUnknown}
 	switch {
@@ -32,8 +34,17 @@ func BindDone(o event.BindPod, err error) event.BindDone {
 		done.Outcome = event.BindConflict
 	case apierrors.IsNotFound(err):
 		done.Outcome = event.BindNotFound
+	case notJudged(err):
+		done.Why = Words(err)
 	}
 	return done
+}
+
+// notJudged reports whether the API server said that it could not judge a write, and may not be able to for a while: a
+// webhook fails, or the credentials of the shard are not accepted.
+func notJudged(err error) bool {
+	no := apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
+	return no && saidNo(err)
 }
 
 // rejected reports whether the API server said no to a write, and is likely to say so again: an admission policy, a
@@ -41,15 +52,21 @@ func BindDone(o event.BindPod, err error) event.BindDone {
 // answer.
 func rejected(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return false
-	}
-	switch status.Status().Code {
-	case 400, 403, 413, 422:
+	if saidNo(err, 400, 403, 413, 422) {
 		return true
+	}
+	if !saidNo(err) || !errors.As(err, &status) {
+		return false
 	}
 	says := status.Status().Message
 	return strings.Contains(says, "denied the request") || strings.Contains(says, "denied request")
+}
+
+// saidNo reports whether an error is an answer of the API server itself, with one of some codes, or any.
+func saidNo(err error, codes ...int32) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+		(len(codes) == 0 || slices.Contains(codes, status.Status().Code))
 }
 
 // wordsAtMost bounds the bytes of what the API server said that is passed on.

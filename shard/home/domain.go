@@ -306,11 +306,6 @@ func (c *Core) pinned(g *gang, keys []string, which func(*pod) bool) (values []s
 	return values, len(counts) <= 1
 }
 
-// stands reports whether a pod stays where it is.
-func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBound()) }
-
-func isHeld(p *pod) bool { return p.stage == held }
-
 // confine chooses the domain of a gang's next round, or the domains, if it is to have any, and reports whether the round may begin.
 func (c *Core) confine(g *gang, missing []*pod) bool {
 	s := &g.search
@@ -389,10 +384,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			c.mark(g)
 			return false
 		}
-		if !firm {
-			pin = nil
+		if len(sv.open) > 0 || g.started || !(t.areas > 0 && c.reorders(g) || c.triesOthers(g, missing)) {
+			c.waitForDomain(g, c.whyNoDomain(g, sv, w, pin, firm, most))
 		}
-		c.waitForDomain(g, c.whyNoDomain(g, sv, w, pin, most))
 		return false
 	}
 	return true
@@ -418,13 +412,16 @@ func (c *Core) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm
 }
 
 // whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.
-func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, most int) report.Reason {
+func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, firm bool, most int) report.Reason {
 	switch {
 	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
 		return report.Reason{}
 	case !x.labelled:
 		return report.NoLabel(x.keys)
-	case w.parts != nil:
+	case !firm:
+		pin = nil
+	}
+	if w.parts != nil {
 		return c.whySlices(g, x.keys, w.parts, most, pin)
 	}
 	pods, ruled := 0, false

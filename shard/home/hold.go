@@ -8,8 +8,9 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// The search for capacity. A gang that is reserved searches when its turn comes (slots.go), round by round (round.go), until every
-// charged pod has a hold. Which node shard is asked next, and for which pods, follows from their summaries (choose.go, summary.go).
+// The search for capacity. A gang that is reserved searches when its turn comes (sleep.go), round by round (round.go),
+// until every charged pod has a hold, in several orders, and with others of its pods (others.go). Which node shard is
+// asked next, and for which pods, follows from their summaries (choose.go, summary.go).
 //
 // A round that does not find enough is followed by a pause (sleep.go) and another round. Meanwhile the gang keeps its partial
 // holds, because where pods come and go, its capacity accumulates bit by bit. But it keeps them only while it finds more than it
@@ -36,9 +37,10 @@ type search struct {
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
 	inLine   bool // in Core.wakes
 	aside    aside
-	order    uint32 // in which its pods are tried (round.go)
-	orders   int    // tried since it slept last
-	gaveUp   bool   // further pods found no capacity and are not charged while it sleeps
+	order    uint32    // in which its pods are tried (round.go)
+	orders   int       // tried since it slept last,
+	reorder  time.Time // and when further ones are tried
+	gaveUp   bool      // further pods found no capacity and are not charged while it sleeps
 	mendBy   time.Time
 
 	area   *area   // that the next round is confined to, nil for none

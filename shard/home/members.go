@@ -1,14 +1,11 @@
 package home
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/wire"
 )
 
 // tally counts the members of a gang; it is made anew whenever the gang is looked at.
@@ -107,26 +104,6 @@ func (c *Core) count(g *gang) (t tally) {
 		}
 	}
 	return t
-}
-
-// pick returns the members for which keep holds, in order.
-func (g *gang) pick(keep func(*pod) bool) []*pod {
-	var out []*pod
-	for _, p := range g.inOrder() {
-		if keep(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// inOrder returns the members in order. Sorting thousands for every look at a gang would take longer than everything else
-// that is done for it.
-func (g *gang) inOrder() []*pod {
-	if g.order == nil {
-		g.order = slices.SortedFunc(maps.Values(g.members), comparePods)
-	}
-	return g.order
 }
 
 // choose returns the pods that, with those placed already, make the gang's minimum.
@@ -229,101 +206,4 @@ func (g *gang) stillNeeds() int {
 		return 1
 	}
 	return max(1, g.minCount()-g.tally.placed)
-}
-
-// setAside sets pods aside for which keep does not hold, and reports whether others are left to be tried.
-func (c *Core) setAside(g *gang, keep func(*pod) bool) bool {
-	s := &g.search
-	switch {
-	case g.single, g.group == nil, len(g.group.Roles) > 0, g.group.Slice.Key != "":
-		return false
-	case g.charge.claimed(), g.claim != nil, c.now.Before(s.aside.again) && len(g.members) <= s.aside.of:
-		return false
-	}
-	next, others, more := map[string]bool{}, 0, false
-	for _, p := range g.members {
-		switch {
-		case !p.candidate():
-		case s.aside.pods[p.UID]:
-			next[p.UID] = true
-		case !keep(p):
-			next[p.UID], more = true, true
-		case p.stage == nowhere || !g.started:
-			others++
-		}
-	}
-	if !more || others < g.stillNeeds() {
-		s.aside = aside{again: c.now.Add(c.cfg.RetryRoom), of: len(g.members)}
-		return false
-	}
-	s.aside.pods = next
-	return true
-}
-
-// triesFewer sets aside what makes a denied request larger than it has to be, and reports whether less is left to be
-// asked for: of the resource that is short, or of the first that pods request where nothing is named.
-func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
-	switch a.denied.GetReason() { // none if it is not denied
-	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_NEVER_FITS, wire.DenyReason_DENY_RESERVED_FOR_OLDER,
-		wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_SUPPLY, wire.DenyReason_DENY_UNPREEMPTIBLE:
-	default:
-		return false
-	}
-	if len(a.pods) == 0 {
-		return false
-	}
-	size := func(p *pod) int64 {
-		if r := a.denied.GetResource(); r != "" {
-			return p.Class.Requests.Value(r)
-		}
-		return firstAmount(p.Class.Requests)
-	}
-	if g.started { // one growth at a time: whatever is smaller than what was denied
-		least := slices.MinFunc(a.pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
-		return c.setAside(g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
-	}
-	pods := g.candidates()
-	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
-	pods = pods[:min(len(pods), g.stillNeeds())]
-	smaller := int64(0)
-	for _, p := range pods {
-		smaller += size(p)
-	}
-	asked := int64(0)
-	for _, p := range a.pods {
-		asked += size(p)
-	}
-	return smaller < asked && c.setAside(g, func(p *pod) bool { return slices.Contains(pods, p) })
-}
-
-func firstAmount(r api.Resources) int64 {
-	if len(r) == 0 {
-		return 0
-	}
-	return r[0].Value
-}
-
-// unlike reports whether another order may do where one has failed.
-func (g *gang) unlike() bool {
-	var first *pod
-	for _, p := range g.members {
-		switch {
-		case !p.charged || !p.candidate():
-		case len(p.asked.Joins) > 0 || len(p.asked.Repels) > 0:
-			return true
-		case first == nil:
-			first = p
-		case p.asked != first.asked && p.asked.Key != first.asked.Key:
-			return true
-		}
-	}
-	return false
-}
-
-// nextOrder has the pods of a gang tried in another order when they are tried next: where they were to go, they may
-// not go together.
-func (g *gang) nextOrder() {
-	if s := &g.search; !g.single && !g.started && g.unlike() {
-		s.order++
-	}
 }

@@ -216,6 +216,8 @@ func (c *Core) join(p *pod, g *gang) {
 		if p.Node != "" {
 			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)
+		} else {
+			c.hasten(g) // another may find room where those that came before found none
 		}
 		// The last that a large gang waited for is not looked at later, but now, unless such looks take more than a part of the time.
 		if g.state == collecting && len(g.members) == g.minCount() && !c.now.Before(g.looked.Add(time.Duration(len(g.members))*2*time.Microsecond)) {

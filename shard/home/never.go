@@ -22,11 +22,19 @@ func (c *Core) noNode(g *gang) report.Reason {
 	}
 	g.search.unfit = nil
 	for {
-		r, of := c.neverFits(g)
+		r, of, lacks := c.neverFits(g)
 		if r.None() {
 			break
 		}
-		if of == nil || g.started || !c.setAside(g, func(p *pod) bool { return p.Class.Key != of.Class.Key }) {
+		keep := func(p *pod) bool { return p.Class.Key != of.Class.Key }
+		if of == nil {
+			keep = smallest(g, g.choose(), lacks)
+		}
+		switch {
+		case g.started:
+			return r
+		case keep != nil && c.setAside(g, keep):
+		case len(g.search.aside.pods) == 0 || !c.drawOthers(g): // some that were set aside may fit with some of these
 			return r
 		}
 	}
@@ -84,7 +92,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	switch {
 	case a.vain.None():
 		a.judged = true
-	case s.sleep == nil && !joins: // else pods may have left before it was denied
+	case s.sleep == nil && p != nil && !joins: // else pods may have come, or left, before it was denied
 		c.sleepInVain(g, a)
 		return false
 	case s.sleep != nil && (s.unfit == nil || g.isUnfit()) && c.asleep(g):
@@ -112,6 +120,9 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 func (c *Core) sleepInVain(g *gang, a *reserveCall) {
 	g.search.room, g.search.nodes = c.room, a.nodes
 	c.sleep(g, true)
+	if others := g.search.aside; others.drawn > 0 {
+		g.search.sleep.latest = others.again // when others of its pods are drawn
+	}
 	if p := g.alone(); p != nil && (!c.tooFewDomains(g, p).None() || !c.behindStuck(g).None()) {
 		c.sleepRuled(g) // there may be enough once pods have left
 	}
@@ -150,10 +161,11 @@ func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
 }
 
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show,
-// and the pod that is why, if it is one. It returns nothing before the nodes are known.
-func (c *Core) neverFits(g *gang) (report.Reason, *pod) {
+// and the pod that is why, if it is one, or of what all nodes together have too little. It returns nothing before the
+// nodes are known.
+func (c *Core) neverFits(g *gang) (why report.Reason, of *pod, lacks string) {
 	if !c.knowsNodes() {
-		return report.Reason{}, nil
+		return report.Reason{}, nil, ""
 	}
 	var total, largest api.Resources
 	for _, m := range c.table.Members {
@@ -164,16 +176,16 @@ func (c *Core) neverFits(g *gang) (report.Reason, *pod) {
 	for _, p := range pods {
 		if r, by, exceeds := p.Class.Requests.Exceeds(largest); exceeds {
 			want := p.Class.Requests.Value(r)
-			return report.PodTooLarge(p.Pod, r, want, want-by), p
+			return report.PodTooLarge(p.Pod, r, want, want-by), p, r
 		}
 		if r := c.tooFewDomains(g, p); !r.None() {
-			return r, p
+			return r, p, ""
 		}
 	}
 	demand := sum(pods)
 	if r, by, exceeds := demand.Exceeds(total); exceeds {
 		want := demand.Value(r)
-		return report.GangTooLarge(len(pods), r, want, want-by), nil
+		return report.GangTooLarge(len(pods), r, want, want-by), nil, r
 	}
-	return report.Reason{}, nil
+	return report.Reason{}, nil, ""
 }

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -322,3 +323,28 @@ func (g *gang) isRejected() bool {
 	t := &g.tally
 	return t.rejected != nil && t.bound > 0 && t.committed == 0 && len(g.lost) == 0
 }
+
+// pick returns the members for which keep holds, in order.
+func (g *gang) pick(keep func(*pod) bool) []*pod {
+	var out []*pod
+	for _, p := range g.inOrder() {
+		if keep(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// inOrder returns the members in order. Sorting thousands for every look at a gang would take longer than everything
+// else that is done for it.
+func (g *gang) inOrder() []*pod {
+	if g.order == nil {
+		g.order = slices.SortedFunc(maps.Values(g.members), comparePods)
+	}
+	return g.order
+}
+
+// stands reports whether a pod stays where it is.
+func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBound()) }
+
+func isHeld(p *pod) bool { return p.stage == held }

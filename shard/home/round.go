@@ -1,9 +1,7 @@
 package home
 
 import (
-	"cmp"
 	"slices"
-	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -260,7 +258,9 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	} else {
 		c.blockedShort(g, &shortage{pod: missing[0].Pod, class: missing[0].asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
 	}
-	if !r.silent && !c.now.Before(g.search.since.Add(c.cfg.StallAfter)) && c.triesOthers(g, missing) {
+	// All that may be tried of these pods has been.
+	tried := g.tally.placed == 0 && (g.search.orders >= g.search.ordersNow() || !unlike(g, false))
+	if (tried || !c.now.Before(g.search.since.Add(c.cfg.StallAfter))) && !r.silent && c.triesOthers(g, missing) {
 		return
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
@@ -385,95 +385,4 @@ func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {
 		}
 	}
 	c.mark(g)
-}
-
-// Others of a gang. A gang needs as many pods as its minimum, and has more, or pods that differ: if one of those that
-// came first finds no place, or is more than its queue may have, others may do. So pods that were tried in vain are
-// set aside while enough others are left, and these are tried. When none are left, the first are asked for again, and
-// wait; others are tried again after Config.RetryRoom at the earliest, so that this costs a few requests in half a
-// minute, and only where pods differ. Whoever was set aside comes later as a further pod.
-
-// aside are the pods of a gang that are not tried now.
-type aside struct {
-	pods  map[string]bool
-	again time.Time // before that, no further pods are set aside, unless it has more than
-	of    int       // so many
-}
-
-// triesOthers sets aside the pods that found no room, and those like them, and reports whether others are tried in
-// their place.
-func (c *Core) triesOthers(g *gang, missing []*pod) bool {
-	if !c.setAside(g, func(p *pod) bool {
-		return !slices.ContainsFunc(missing, func(m *pod) bool { return m.asked == p.asked || m.Class.Key == p.Class.Key })
-	}) {
-		return false
-	}
-	if g.started {
-		c.uncharge(g)
-	} else {
-		c.retreat(g, startOver)
-	}
-	return true
-}
-
-// The order in which the pods of a gang are tried. A round places them one after another, each where it fits best
-// then. With pods that differ, or that are tied to one another, this may find no place for the last ones although
-// there is one for all: a pod that others have to be beside goes where they do not fit, or small ones fill the only
-// node for a large one. So after a round that failed, what it held is let go, and another order is tried at once, up
-// to ordersAtOnce of them; then the gang sleeps, and goes on with further orders. The second one is by size, the
-// third by size with those first that are tied to others; all that follow are drawn, and node shards take any node
-// that takes a pod then, not the best. Each order costs as much as a round, and only gangs whose pods differ or are
-// tied pay for it. One that has tried many orders tries one more each time that it wakes; and since what it lets go of
-// looks like room that others left, it is not woken before its pause ends (sleep.go).
-
-const (
-	ordersAtOnce = 6
-	ordersMany   = 8 * ordersAtOnce // some 20 s of searching, with the pauses between
-	bySize       = 1
-	bySizeTied   = 2
-	firstDrawn   = 3
-)
-
-// reorders lets go of what a gang holds, and has its pods tried in another order, if that may help.
-func (c *Core) reorders(g *gang) bool {
-	s := &g.search
-	if g.single || g.started || g.charge.claimed() || g.claim != nil || s.orders >= s.ordersNow() || !g.unlike() {
-		return false
-	}
-	s.orders++
-	s.order++
-	s.round = nil
-	c.releaseHeld(g)
-	c.mark(g)
-	return true
-}
-
-// ordersNow is how many orders are tried before the gang sleeps again.
-func (s *search) ordersNow() int {
-	if s.order > ordersMany {
-		return 1
-	}
-	return ordersAtOnce
-}
-
-// arrange sorts pods as they are to be tried.
-func (g *gang) arrange(pods []*pod) {
-	size := func(p *pod) int64 { return -firstAmount(p.Class.Requests) }
-	tied := func(p *pod) int {
-		if p.asked != nil && len(p.asked.Joins) > 0 {
-			return 0
-		}
-		return 1
-	}
-	switch order := g.search.order; {
-	case order == 0:
-	case order == bySize:
-		slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
-	case order == bySizeTied:
-		slices.SortStableFunc(pods, func(a, b *pod) int {
-			return cmp.Or(cmp.Compare(tied(a), tied(b)), cmp.Compare(size(a), size(b)))
-		})
-	default:
-		slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(drawn(a.UID, order), drawn(b.UID, order)) })
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -38,13 +39,12 @@ func (c *Core) sleep(g *gang, never bool) {
 			s.sleep.early = c.now.Add(c.cfg.BackoffMin)
 		}
 		s.sleep.latest = c.now.Add(c.cfg.RetryRoom)
+		if s.orders > 0 && g.state == holding && g.tally.placed == 0 { // further orders may do, without any sign of new room
+			s.sleep.latest, s.reorder = s.sleep.notBefore, s.sleep.notBefore
+		}
 	}
-	s.round = nil
 	s.orders = 0
-	s.count++
-	for i := range s.levels {
-		s.levels[i].areas = 0
-	}
+	s.fails()
 	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
 		c.tellUnplaced(g, sum(g.pick(waitsNowhere)), false)
 	}
@@ -61,6 +61,15 @@ func (c *Core) sleep(g *gang, never bool) {
 // reordered reports whether the gang has tried other orders. Then it lets go of what it holds before it sleeps, which
 // would wake it.
 func (s *search) reordered(g *gang) bool { return s.order > 0 && !g.started && !g.single }
+
+// fails ends a search that found too little: further domains are tried in the next one.
+func (s *search) fails() {
+	s.round = nil
+	s.count++
+	for i := range s.levels {
+		s.levels[i].areas = 0
+	}
+}
 
 // pause puts a gang to sleep for a moment.
 func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
@@ -275,4 +284,71 @@ func (g *gang) restAsWhole(now time.Time, words report.Reason) {
 	}
 	x.owner, x.group = g.tally.rejected.Owner, g.group.Generation
 	x.rest(now, &api.Refusal{Reason: words.Code, Message: words.Message}, 0)
+}
+
+// Slots bound how many gangs, and how many of their pods, search at once (Config.InFlight, Config.PodsInFlight). Gangs
+// that wait for a slot get one in the order of their ranks.
+
+func (g *gang) slot() bool { return g.search.slot }
+
+// readyQueue holds the gangs that wait for a slot.
+type readyQueue []*gang
+
+func (r readyQueue) Len() int { return len(r) }
+func (r readyQueue) Less(i, j int) bool {
+	a, b := wire.ToRank(r[i].charge.rank), wire.ToRank(r[j].charge.rank)
+	if d := a.Compare(b); d != 0 {
+		return d < 0
+	}
+	return r[i].id < r[j].id
+}
+func (r readyQueue) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *readyQueue) Push(x any)   { *r = append(*r, x.(*gang)) }
+func (r *readyQueue) Pop() any {
+	old := *r
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*r = old[:len(old)-1]
+	return x
+}
+
+func (c *Core) takeSlot(g *gang) bool {
+	s := &g.search
+	if s.slot {
+		return true
+	}
+	// The last gang that gets a slot may exceed the number of pods: no gang is passed over for its size.
+	if c.inFlight >= c.cfg.InFlight || c.podsInFlight >= c.cfg.PodsInFlight {
+		if !s.queued {
+			s.queued = true
+			heap.Push(&c.ready, g)
+		}
+		return false
+	}
+	s.slot, s.pods = true, g.tally.charged
+	c.inFlight++
+	c.podsInFlight += s.pods
+	return true
+}
+
+func (c *Core) freeSlot(g *gang) {
+	if g.search.slot {
+		g.search.slot = false
+		c.inFlight--
+		c.podsInFlight -= g.search.pods
+		c.feed()
+	}
+}
+
+// feed wakes the best of the gangs that wait for a slot, as many as there are slots.
+func (c *Core) feed() {
+	gangs, pods := c.inFlight, c.podsInFlight
+	for gangs < c.cfg.InFlight && pods < c.cfg.PodsInFlight && len(c.ready) > 0 {
+		g := heap.Pop(&c.ready).(*gang)
+		g.search.queued = false
+		if !c.barred(g) {
+			gangs, pods = gangs+1, pods+g.tally.charged
+		}
+		c.touch(g)
+	}
 }

@@ -433,7 +433,8 @@ func TestBindAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := &loop{clients: clients, log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry())}
-			done, _ := l.bind(t.Context(), event.BindPod{Row: event.RowID{PodUID: "the-uid"}, ResourceVersion: "4711", Namespace: "ns", Name: "p", Node: "n1", Gang: "g"})
+			done := l.bind(t.Context(), event.BindPod{Row: event.RowID{PodUID: "the-uid"}, ResourceVersion: "4711",
+				Namespace: "ns", Name: "p", Node: "n1", Gang: "g"})
 			if done.Outcome != want || done.Row.PodUID != "the-uid" {
 				t.Errorf("got %+v, want outcome %d", done, want)
 			}

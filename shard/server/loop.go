@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
@@ -243,8 +242,7 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 
 	case event.BindPod:
 		l.binds.do(o.Namespace, func(ctx context.Context) {
-			done, pause := l.bind(ctx, o)
-			l.postAfter(ctx, pause, done)
+			l.post(ctx, l.bind(ctx, o))
 		})
 	case event.ResolveBinding:
 		l.resolves.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.resolve(ctx, o)) })
@@ -296,32 +294,12 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	}
 }
 
-// refusedPause is how much later the cores hear of a Binding that the API server failed to judge. It bounds the rate at
-// which a pod is placed again that nobody can bind now. Of one that is rejected they hear at once: its home gives its
-// room and its quota back, and waits for longer.
-const refusedPause = 3 * time.Second
-
-// refusedBinding reports whether the API server could not judge a Binding, and may not for a while: a webhook fails,
-// or the credentials of the shard are not accepted.
-func refusedBinding(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
-}
-
-// postAfter posts an event after a pause, without holding a worker.
-func (l *loop) postAfter(ctx context.Context, pause time.Duration, ev event.Event) {
-	if pause == 0 {
-		l.post(ctx, ev)
-		return
-	}
-	time.AfterFunc(pause, func() { l.post(ctx, ev) })
-}
-
-// bind returns what became of a Binding, and how much later the cores are to hear of it.
-func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, pause time.Duration) {
+// bind returns what became of a Binding.
+func (l *loop) bind(ctx context.Context, o event.BindPod) event.BindDone {
 	fault.Crash(fault.BindingUnsent)
 	fault.CrashSoon(fault.BindingSent)
 	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
-	done = effect.BindDone(o, err)
+	done := effect.BindDone(o, err)
 	switch done.Outcome {
 	case event.BindOK:
 		fault.Crash(fault.BindingAnswered)
@@ -330,11 +308,8 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) (done event.BindDone, 
 	case event.BindUnknown:
 		l.log.Warn("Binding failed, resolving its outcome", "pod", o.Namespace+"/"+o.Name, "node", o.Node, "error", err)
 	}
-	if done.Outcome == event.BindUnknown && refusedBinding(err) {
-		pause = refusedPause
-	}
 	l.metrics.binding(done.Outcome)
-	return done, pause
+	return done
 }
 
 func (l *loop) resolve(ctx context.Context, o event.ResolveBinding) event.Event {

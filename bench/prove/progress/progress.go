@@ -33,6 +33,9 @@ type Cluster struct {
 	Nodes      []*v1.Node
 	Pods       []*v1.Pod // those without a node do not count
 	Namespaces map[string]map[string]string
+
+	// Within, where it is set, says where pods may be placed; what they require is counted on all nodes.
+	Within func(*v1.Node) bool
 }
 
 // ErrTooMany says that not all ways were gone through.
@@ -183,7 +186,8 @@ func (s *search) key() string {
 
 // fits reports whether a node takes a pod beside all that are on nodes.
 func (s *search) fits(p *v1.Pod, n *v1.Node) bool {
-	return s.cluster.admits(p, n) && s.hasRoom(p, n) && s.freePorts(p, n) &&
+	within := s.cluster.Within
+	return (within == nil || within(n)) && s.cluster.admits(p, n) && s.hasRoom(p, n) && s.freePorts(p, n) &&
 		s.affinity(p, n) && s.antiAffinity(p, n) && s.spreads(p, n)
 }
 

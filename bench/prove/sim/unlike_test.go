@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/bench/prove/progress"
+	"basalt.dev/basalt/bench/prove/seeds"
+	"basalt.dev/basalt/bench/prove/unlike"
+)
+
+var unlikeSeeds = flag.Int("unlike", 0, "how many gangs of unlike pods; 0: 150, and 1,000 in full")
+
+var unlikeFirst = flag.Uint64("unlike-first", 0, "the first seed")
+
+// TestUnlike: of gangs of unlike pods on nodes that nobody else uses, those start that can, within 20 s, and the others
+// say why they do not.
+func TestUnlike(t *testing.T) {
+	n := *unlikeSeeds
+	switch {
+	case n == 0 && seeds.InFull():
+		n = 1000
+	case n == 0:
+		n = 150
+	}
+	first := *unlikeFirst
+	if first == 0 {
+		first = seeds.ByDate(t, n)
+	}
+	startable, longest := 0, time.Duration(0)
+	var missed, silent []uint64
+	for i := range n {
+		c := unlike.Draw(first + uint64(i))
+		nodes, err := c.Start(nil, c.Pods, c.Least())
+		if errors.Is(err, progress.ErrTooMany) {
+			continue
+		}
+		w, bound := unlikeWorld(c)
+		if n == 1 {
+			w.cfg.Out = t.Output()
+		}
+		begin := w.now
+		w.until(20*time.Second, func() bool { return bound() >= c.Least() })
+		switch g := w.api.PodGroup("ns", c.Name); {
+		case nodes == nil && bound() > 0:
+			t.Errorf("seed %d cannot start, and %d pods are bound\n%s", c.Seed, bound(), c)
+		case nodes == nil && (g.Status == nil || g.Status.Message == ""):
+			silent = append(silent, c.Seed)
+		case nodes == nil:
+		default:
+			startable++
+			if longest = max(longest, w.now.Sub(begin)); bound() < c.Least() {
+				missed = append(missed, c.Seed)
+				t.Logf("seed %d could start as %v\n%s", c.Seed, nodes, c)
+			}
+		}
+	}
+	t.Logf("%d of %d gangs can start, the longest wait was %s; missed: %v", startable, n, longest, missed)
+	if len(missed) > 2+n/200 { // of some, hardly any order and choice will do
+		t.Errorf("%d of %d gangs did not start", len(missed), startable)
+	}
+	if len(silent) > 0 {
+		t.Errorf("%d gangs cannot start, and do not say why: seeds %v", len(silent), silent)
+	}
+}
+
+// unlikeWorld returns the world of a case, and how many of its pods are bound.
+func unlikeWorld(c *unlike.Case) (w *world, bound func() int) {
+	w = wholeWorld(3, 0)
+	for _, n := range c.Nodes {
+		w.api.create(w.api.nodes, n)
+	}
+	w.until(5*time.Second, func() bool { return false })
+	c.Group.Namespace, c.Group.Spec.Queue = "ns", "q0"
+	w.after(0, func() { w.api.create(w.api.groups, c.Group) })
+	for _, p := range c.Pods {
+		p.Namespace, p.Spec.PriorityClassName, p.Status.Phase = "ns", "", corev1.PodPending
+		p.Labels[api.LabelQueue] = "q0"
+		w.after(0, func() { w.api.create(w.api.pods, p) })
+	}
+	ours := func(p *corev1.Pod) bool { return p.Labels[api.LabelPodGroup] == c.Name && p.Spec.NodeName != "" }
+	return w, func() int { return len(w.load.pods(ours)) }
+}
