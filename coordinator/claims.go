@@ -116,8 +116,7 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
 		if m.GetStale() {
 			g.retry(now, c.limitsVersion, m.GetWhy())
-		} else {
-			g.rest(now, c.limitsVersion, m.GetWhy())
+		} else if g.noPlan(now, c.limitsVersion, x.kind, m.GetWhy()) {
 			c.bar(g, false)
 		}
 		refuse("")
