@@ -109,7 +109,11 @@ func (q *queue) minRuntime(rule wire.Rule) time.Duration {
 // ask is what a gang wants, as the rules see it.
 func (g *gang) ask() ask {
 	if r := g.req; r != nil {
-		return ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
+		a := ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
+		if g.res != nil {
+			a.has = g.res.demand
+		}
+		return a
 	}
 	return ask{queue: g.res.queue, tenant: g.res.tenant, has: g.res.demand, priority: g.res.rank.Priority}
 }
@@ -276,11 +280,18 @@ func (g *gang) lacking() time.Time {
 	return g.stuck.since
 }
 
-// waitsForQuota reports whether others might be evicted for a request: for whole gangs, whose pods allow it.
+// waitsForQuota reports whether others might be evicted for a request: for whole gangs, and for further pods of gangs
+// that have started, whose pods allow it.
 func (r *request) waitsForQuota() bool {
 	a := r.demandClass
 	return r.slot >= 0 && r.claims && a != nil && !r.lacking.IsZero() && a.denied.queue != nil && a.denied.waits() &&
-		(r.gang.res == nil || r.gang.res.demand.IsZero() && r.gang.res.claim == nil)
+		r.mayClaim() && (r.gang.res == nil || r.gang.res.claim == nil)
+}
+
+// mayClaim reports whether nothing is charged of the gang that asks, or it has started and loses none of its pods.
+func (r *request) mayClaim() bool {
+	of := r.gang.res
+	return of == nil || of.demand.IsZero() || r.started && len(of.condemned) == 0 && !of.forced
 }
 
 func (g *gang) paused(now time.Time, limits uint64) bool {
@@ -456,7 +467,8 @@ func (a ask) prospect(lacks []lack) (wire.Rule, title) {
 			return wire.Rule_RULE_RECLAIM, title{mine, fair}
 		}
 	}
-	if a.queue.preempts() && slices.ContainsFunc(a.queue.reserved, func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }) {
+	lower := func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }
+	if a.mayPreemptOthers() && slices.ContainsFunc(a.queue.reserved, lower) {
 		return wire.Rule_RULE_PREEMPT, title{queue: a.queue}
 	}
 	return wire.Rule_RULE_UNKNOWN, title{}
@@ -568,7 +580,7 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	}
 	s.fill(a, rule, m)
 	g.mandate = &mandate{number: number, rule: rule, serial: serial, until: now.Add(mandateFor)}
-	if s.narrow || rule == wire.Rule_RULE_RECLAIM && a.queue.preempts() {
+	if s.narrow || rule == wire.Rule_RULE_RECLAIM && a.mayPreemptOthers() {
 		g.mandate.kind = s.kind
 	}
 	c.mandated = append(c.mandated, g)

@@ -230,7 +230,7 @@ func goesFirst(a, b *candidate) int {
 
 // preemptible returns the gangs that may be preempted for an ask.
 func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
-	if !a.queue.preempts() {
+	if !a.mayPreemptOthers() {
 		return s
 	}
 	var borrows []api.Resources // thresholds of queues where it borrows all that it uses: it puts out those who do, too

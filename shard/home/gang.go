@@ -343,7 +343,12 @@ func (c *Core) start(g *gang) {
 		c.tellStarted(g)
 	}
 	c.become(g, running)
-	g.claim, g.rooms, g.charge.awaits, g.charge.within, g.charge.claim, g.charge.victims = nil, rooms{}, nil, nil, 0, nil
+	g.claim, g.rooms = nil, rooms{}
+	if ch := &g.charge; !ch.inherited || !ch.started { // else what is awaited is for a further pod
+		ch.awaits, ch.within, ch.claim, ch.victims = nil, nil, 0, nil
+	} else if ch.claim != 0 {
+		ch.most = 1 // it asks for that one alone
+	}
 	g.partly, g.yielded = false, ""
 	g.blocked = report.Reason{}
 	g.search.rest()
@@ -362,7 +367,7 @@ func (c *Core) run(g *gang) {
 	if len(g.charge.condemned) == 0 && g.tally.candidates == 0 {
 		g.shrunk = ""
 	}
-	c.fill(g)
+	c.fill(g, !c.driveGrowth(g))
 	c.adjust(g)
 }
 
@@ -377,7 +382,8 @@ func (c *Core) ends(g *gang) bool {
 	}
 	c.beginAnew(g)
 	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
-	if c.remembers(g) {
+	// The status is the memory of the start.
+	if g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g) {
 		g.status.RecallStart(c.now)
 	}
 	return true
@@ -420,7 +426,7 @@ func (c *Core) bind(g *gang) {
 	} else {
 		c.wakeAt(g, limit)
 	}
-	c.fill(g)
+	c.fill(g, true)
 	c.adjust(g)
 }
 
@@ -551,11 +557,6 @@ func (g *gang) endWords() report.Reason {
 		at = max(at, p.End.At)
 	}
 	return report.Finished(g.tally.succeeded, g.tally.failed, at)
-}
-
-// remembers reports whether the status of the gang's group is its memory of a start.
-func (c *Core) remembers(g *gang) bool {
-	return g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g)
 }
 
 // Repair. A gang that has started and loses pods does no work until it is whole again, so whoever waits must not get
