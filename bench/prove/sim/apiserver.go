@@ -179,6 +179,9 @@ func (a *apiServer) refuses(verb, pod, node string) error {
 			continue
 		}
 		a.w.count("writes refused by a policy: " + verb)
+		if r := &a.w.load.rest; verb == "binding" && r.refused != nil {
+			r.refused[p.prefix] = true
+		}
 		why := fmt.Sprintf("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no %s of %s", verb, p.prefix)
 		if api.BucketOf(p.prefix)%2 == 0 {
 			return a.Pods.Invalid(pod, why)

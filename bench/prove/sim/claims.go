@@ -517,9 +517,10 @@ func (w *world) judgeRest(name string) {
 		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
 			odd = true
 		case waits(p) && !l.mayBind(p):
-			refused = true
+			refused = refused || l.rest.isRefused(p)
 		case waits(p):
 			waiting = append(waiting, p)
+			odd = odd || l.rest.isRefused(p) // every other one: it pauses
 		case p.Spec.NodeName == "" && !finished(p):
 		case l.policies != nil && p.DeletionTimestamp != nil && !finished(p):
 			leaving = true
@@ -586,12 +587,21 @@ const partFor = 15 * time.Second
 type rest struct {
 	charged, before map[string]time.Duration
 	since           time.Time
+	refused         map[string]bool // prefixes of pods whose Bindings a policy has refused since then
+}
+
+// isRefused reports whether a policy has refused the Binding of a pod, or of another one of its job.
+func (r *rest) isRefused(p *corev1.Pod) (is bool) {
+	for prefix := range r.refused {
+		is = is || strings.HasPrefix(p.Name, prefix)
+	}
+	return is
 }
 
 // rests takes note that nothing changes from now on.
 func (c *check) rests() {
 	r := &c.w.load.rest
-	r.since, r.before = c.w.now, map[string]time.Duration{}
+	r.since, r.before, r.refused = c.w.now, map[string]time.Duration{}, map[string]bool{}
 	for gang := range r.charged {
 		r.before[gang] = c.chargedFor(gang)
 	}
@@ -608,7 +618,8 @@ func (c *check) chargedFor(gang string) time.Duration {
 	return c.w.load.rest.charged[gang]
 }
 
-// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free.
+// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. Who
+// finds no room, and so has none refused, may keep it while it searches.
 func (w *world) judgeRefused(who, gang string) {
 	lasted := w.now.Sub(w.load.rest.since)
 	w.count("gangs at rest that a policy refuses")
@@ -624,7 +635,9 @@ func (w *world) judgePod(p *corev1.Pod) {
 		return
 	}
 	if !w.load.mayBind(p) {
-		w.judgeRefused("pod "+p.Name, string(p.UID))
+		if w.load.rest.isRefused(p) {
+			w.judgeRefused("pod "+p.Name, string(p.UID))
+		}
 		return
 	}
 	queue := cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
