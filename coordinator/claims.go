@@ -116,8 +116,7 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
 		if m.GetStale() {
 			g.retry(now, c.limitsVersion, m.GetWhy())
-		} else {
-			g.rest(now, c.limitsVersion, m.GetWhy())
+		} else if g.noPlan(now, c.limitsVersion, x.kind, m.GetWhy()) {
 			c.bar(g, false)
 		}
 		refuse("")
@@ -137,11 +136,11 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	c.tree.recompute()
 	r := g.req
 	switch {
-	case r == nil && (g.res == nil || g.res.closing || g.res.claim != nil):
+	case r == nil && g.res == nil, g.res != nil && (g.res.closing || g.res.claim != nil):
 		return nil, "it is not charged"
 	case g.res != nil && g.res.claimedBy != nil: // since it got its mandate
 		return nil, "it makes room for another gang itself"
-	case r != nil && (r.barred != nil || g.res != nil && !g.res.demand.IsZero() || r.serial != x.serial || r.borrows() != nil):
+	case r != nil && (r.barred != nil || !r.mayClaim() || r.serial != x.serial || r.borrows() != nil):
 		return nil, "it asks for something else now"
 	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
 		return nil, "its pods are charged elsewhere"
@@ -307,9 +306,7 @@ func (c *Core) unlawful(now time.Time, x *claim) string {
 	}
 	x.count(-1) // as it was before the claim
 	a := ask{queue: x.gang.res.queue, tenant: x.gang.res.tenant, demand: x.promised, priority: x.gang.res.rank.Priority, lacked: x.lacked}
-	if len(x.promised) == 0 {
-		a.has = x.gang.res.demand
-	}
+	a.has = x.gang.res.demand
 	lawful := !open
 	if lacks := a.lacks(); open && len(lacks) > 0 {
 		if x.rule == wire.Rule_RULE_RECLAIM {
@@ -516,21 +513,21 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	c.Claims.Dropped++
 	to := c.table.OwnerOf(g.key.queue)
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
+	r := g.req
+	if r != nil {
+		c.unlist(r)
+	}
 	if !g.res.demand.IsZero() {
 		c.put(b, g)
 	} else {
-		r := g.req
-		if r != nil {
-			c.unlist(r)
-		}
 		c.release(g)
 		g.batch = b.id
 		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
-		if r != nil {
-			c.list(r)
-			if r.demandClass != nil {
-				c.makeDue(r.demandClass)
-			}
+	}
+	if r != nil {
+		c.list(r)
+		if r.demandClass != nil {
+			c.makeDue(r.demandClass)
 		}
 	}
 	c.replyClaim(b, to, g, x.mandate, false, why, spared)

@@ -115,7 +115,7 @@ func (c *Core) holds(d displacement) bool {
 	return true
 }
 
-// displace takes note of the gangs that a claim evicts. Those that lose surplus pods run on: they ask for them again, and claim nothing for these.
+// displace takes note of the gangs that a claim evicts, and of those that lose surplus pods, which they ask for again.
 func (c *Core) displace(x *claim) {
 	if n := len(c.displacements) + len(x.victims); n > displacementsAtMost {
 		if maps.DeleteFunc(c.displacements, func(_ identity, d displacement) bool { return !c.holds(d) }); len(c.displacements)+len(x.victims) > displacementsAtMost {
@@ -124,7 +124,7 @@ func (c *Core) displace(x *claim) {
 	}
 	claimant := x.gang.identity()
 	for _, v := range x.victims {
-		if !v.single() && v.gang.res != nil {
+		if v.gang.res != nil {
 			side := v.gang.res.queue
 			if side != x.gang.res.queue {
 				_, side = apart(x.gang.res.queue, side)
@@ -136,7 +136,7 @@ func (c *Core) displace(x *claim) {
 
 // undisplace forgets that a claim evicts a gang that stays.
 func (c *Core) undisplace(x *claim, v victim) {
-	if id := v.gang.identity(); !v.single() && c.displacements[id].by == x.gang.identity() {
+	if id := v.gang.identity(); c.displacements[id].by == x.gang.identity() {
 		delete(c.displacements, id)
 	}
 }

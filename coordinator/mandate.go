@@ -44,7 +44,8 @@ const (
 type mandate struct {
 	number  uint64
 	rule    wire.Rule
-	serial  uint64 // of the request that it answers
+	kind    offerKind // of its offer, 0 if none comes after it
+	serial  uint64    // of the request that it answers
 	until   time.Time
 	offered []*gang // those that were offered to it first
 }
@@ -60,9 +61,10 @@ type stuck struct {
 type pause struct {
 	until  time.Time
 	last   time.Duration
-	limits uint64 // it ends when limits change
-	found  string // foundYoung, foundTaken or foundStale: the next look may well find more, so others are barred meanwhile
-	why    string // beside it, for people
+	limits uint64    // it ends when limits change
+	found  string    // foundYoung, foundTaken or foundStale: the next look may find more, so others are barred meanwhile
+	why    string    // beside it, for people
+	tried  offerKind // no plan was found for this offer: the next mandate is for one that comes after it
 }
 
 const (
@@ -107,7 +109,11 @@ func (q *queue) minRuntime(rule wire.Rule) time.Duration {
 // ask is what a gang wants, as the rules see it.
 func (g *gang) ask() ask {
 	if r := g.req; r != nil {
-		return ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
+		a := ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
+		if g.res != nil {
+			a.has = g.res.demand
+		}
+		return a
 	}
 	return ask{queue: g.res.queue, tenant: g.res.tenant, has: g.res.demand, priority: g.res.rank.Priority}
 }
@@ -274,11 +280,18 @@ func (g *gang) lacking() time.Time {
 	return g.stuck.since
 }
 
-// waitsForQuota reports whether others might be evicted for a request: for whole gangs, whose pods allow it.
+// waitsForQuota reports whether others might be evicted for a request: for whole gangs, and for further pods of gangs
+// that have started, whose pods allow it.
 func (r *request) waitsForQuota() bool {
 	a := r.demandClass
 	return r.slot >= 0 && r.claims && a != nil && !r.lacking.IsZero() && a.denied.queue != nil && a.denied.waits() &&
-		(r.gang.res == nil || r.gang.res.demand.IsZero() && r.gang.res.claim == nil)
+		r.mayClaim() && (r.gang.res == nil || r.gang.res.claim == nil)
+}
+
+// mayClaim reports whether nothing is charged of the gang that asks, or it has started and loses none of its pods.
+func (r *request) mayClaim() bool {
+	of := r.gang.res
+	return of == nil || of.demand.IsZero() || r.started && len(of.condemned) == 0 && !of.forced
 }
 
 func (g *gang) paused(now time.Time, limits uint64) bool {
@@ -429,6 +442,11 @@ func (q *queue) mayLose(fair bool) bool {
 	return false
 }
 
+// besideLose reports whether something may be taken from a queue beside this one.
+func (q *queue) besideLose(fair bool) bool {
+	return slices.ContainsFunc(q.parent.children, func(o *queue) bool { return o != q && o.mayLose(fair) })
+}
+
 // title is a queue that is entitled to something, by its fair share or by what it deserves.
 type title struct {
 	*queue
@@ -445,12 +463,12 @@ func (a ask) prospect(lacks []lack) (wire.Rule, title) {
 	for mine := a.queue; mine.parent != nil; mine = mine.parent {
 		helps := slices.ContainsFunc(lacks, func(l lack) bool { return api.Under(mine.parent.path, l.at.path) })
 		fair, may := mine.mayTake(a)
-		others := func(o *queue) bool { return o != mine && o.mayLose(fair) }
-		if helps && may && slices.ContainsFunc(mine.parent.children, others) {
+		if helps && may && mine.besideLose(fair) {
 			return wire.Rule_RULE_RECLAIM, title{mine, fair}
 		}
 	}
-	if a.queue.preempts() && slices.ContainsFunc(a.queue.reserved, func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }) {
+	lower := func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }
+	if a.mayPreemptOthers() && slices.ContainsFunc(a.queue.reserved, lower) {
 		return wire.Rule_RULE_PREEMPT, title{queue: a.queue}
 	}
 	return wire.Rule_RULE_UNKNOWN, title{}
@@ -504,6 +522,18 @@ func (g *gang) pauseFor(now time.Time, limits uint64, first time.Duration, why s
 	g.pause = pause{until: now.Add(last), last: last, limits: limits, why: api.Shorten(why, maxWhy)}
 }
 
+// noPlan takes note that no plan was found, and reports whether the gang rests now: not if an offer comes after the one
+// that was tried.
+func (g *gang) noPlan(now time.Time, limits uint64, tried offerKind, why string) (rests bool) {
+	if tried == 0 {
+		g.rest(now, limits, why)
+		return true
+	}
+	last := g.pause.lastUnder(limits)
+	g.pause = pause{until: now, last: last, limits: limits, why: api.Shorten(why, maxWhy), tried: tried}
+	return false
+}
+
 // await gives a gang no mandate until gangs may be evicted for it that may not be now.
 func (g *gang) await(until time.Time, limits uint64, found string) {
 	g.pause = pause{until: until, last: g.pause.lastUnder(limits), limits: limits, found: found}
@@ -515,8 +545,13 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	a.now = now
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule, s := c.offerFor(now, g, a, lacks, &c.found)
+	rule, s := c.offerFor(now, g, a, lacks, g.pause.tried, &c.found)
 	defer c.found.clear()
+	if !s.enough && g.pause.tried > 0 {
+		g.rest(now, c.limitsVersion, g.pause.why)
+		c.bar(g, false)
+		return s.looked
+	}
 	if !s.enough {
 		if !s.soonest.IsZero() {
 			g.await(s.soonest, c.limitsVersion, foundYoung)
@@ -536,7 +571,8 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	}
 	c.mandates++
 	number := uint64(c.term)<<24 + c.mandates // no other term gives it
-	m := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number, Term: c.term, Rule: rule}
+	m := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number,
+		Term: c.term, Rule: rule}
 	for _, l := range s.lacks {
 		if l.short > 0 {
 			m.Lacks = append(m.Lacks, &wire.Lack{Queue: l.at.path, Resource: l.resource, Short: l.short})
@@ -544,6 +580,9 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	}
 	s.fill(a, rule, m)
 	g.mandate = &mandate{number: number, rule: rule, serial: serial, until: now.Add(mandateFor)}
+	if s.narrow || rule == wire.Rule_RULE_RECLAIM && a.mayPreemptOthers() {
+		g.mandate.kind = s.kind
+	}
 	c.mandated = append(c.mandated, g)
 	for _, v := range s.first() {
 		v.gang.offeredTo = g

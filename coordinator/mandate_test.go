@@ -100,7 +100,7 @@ func TestMandateLooksAtAllQueues(t *testing.T) {
 		t.Fatalf("%d granted", len(r.granted))
 	}
 	a := ask{queue: r.c.tree.byPath["a"], demand: rushCPU(10)}
-	rule, s := r.c.offerFor(r.now, &gang{}, a, a.lacks(), &r.c.found)
+	rule, s := r.c.offerFor(r.now, &gang{}, a, a.lacks(), 0, &r.c.found)
 	if rule != wire.Rule_RULE_RECLAIM || !s.enough || s.looked > lookedAtMost || s.looked < lookedAtMost-1 {
 		t.Errorf("%v, enough %t, after a look at %d gangs", rule, s.enough, s.looked)
 	}

@@ -36,7 +36,7 @@ type offer struct {
 	displacers map[identity]bool // not taken: those who displaced it
 	displaced  bool              // some of those that were looked at are among them
 
-	wide    bool      // also of queues from which it may take only once victims of a lower level are gone
+	kind    offerKind // reclaimWide: also of queues from which it may take only once victims of a lower level are gone
 	narrow  bool      // there would be such
 	passed  int       // gangs at which the offer looked that was not wide
 	looked  int       // gangs, to find them,
@@ -47,6 +47,16 @@ type offer struct {
 	some    bool      // and that some may
 	soonest time.Time // when the first may go of those that started too short a time ago, the zero time for none
 }
+
+// offerKind tells the offers to one gang apart. It gets the next one where no plan was found for one: candidates that
+// have what it lacks may have it where none of its pods can go, or be more together than their queues may lose.
+type offerKind uint8
+
+const (
+	reclaimNear offerKind = iota + 1
+	reclaimWide
+	preempting
+)
 
 // first returns those that would be taken if all had room where it is needed.
 func (s *offer) first() []*candidate { return s.gangs[:s.need] }
@@ -166,25 +176,27 @@ func (s *offer) tooLittle() string {
 	return fmt.Sprintf("the gangs that may be evicted do not have what it lacks; those that may not be, %s: %d", exempt, s.exempt)
 }
 
-// offerFor returns who may be taken for an ask: of other queues, or if these do not have what it lacks, of its own. The offer is valid
-// until the next one in the same memory.
-func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, f *found) (wire.Rule, *offer) {
+// offerFor returns who may be taken for an ask, by the offers that come after the one that was tried in vain: of other
+// queues, or if these do not have what it lacks, of its own. The offer is valid until the next one in the same memory.
+func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, tried offerKind, f *found) (wire.Rule, *offer) {
 	f.clear()
 	displacers := c.displacedBy(g)
 	empty := offer{found: f, displacers: displacers, lacks: lacks}
 	first := empty
+	first.kind = reclaimNear
 	s := reclaimable(now, a, &first)
-	if !s.enough && s.narrow {
+	if s.narrow && (!s.enough || tried >= reclaimNear) {
 		f.clear()
 		wide := empty
-		wide.wide, wide.passed = true, s.looked
+		wide.kind, wide.passed = reclaimWide, s.looked
 		s = reclaimable(now, a, &wide)
 	}
-	if s.enough {
+	if s.enough && s.kind > tried {
 		return wire.Rule_RULE_RECLAIM, s
 	}
 	others, some := *s, len(s.gangs) > 0
 	f.clear()
+	empty.kind = preempting
 	s = preemptible(now, a, lacks, &empty)
 	if s.soonest.IsZero() || !others.soonest.IsZero() && others.soonest.Before(s.soonest) {
 		s.soonest = others.soonest
@@ -218,7 +230,7 @@ func goesFirst(a, b *candidate) int {
 
 // preemptible returns the gangs that may be preempted for an ask.
 func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
-	if !a.queue.preempts() {
+	if !a.mayPreemptOthers() {
 		return s
 	}
 	var borrows []api.Resources // thresholds of queues where it borrows all that it uses: it puts out those who do, too
@@ -277,8 +289,8 @@ func reclaimable(now time.Time, a ask, s *offer) *offer {
 			if len(first) == 0 {
 				continue
 			}
-			if !s.wide {
-				s.narrow = true
+			if s.kind != reclaimWide {
+				s.narrow = s.narrow || mine.besideLose(false) || mine.besideLose(true)
 				continue
 			}
 			a, lacks = a.freeing(first), slices.Concat(lacks, first)

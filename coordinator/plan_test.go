@@ -42,24 +42,33 @@ func planOf(m *wire.Mandate, pods func(*wire.Candidate) []*wire.SurplusPod) []*w
 }
 
 func choose(m *wire.Mandate, from []*wire.Candidate) []*wire.Candidate {
-	var taken []*wire.Candidate
-	for _, v := range from {
-		if enough(m, taken) {
-			break
-		}
-		if taken = append(taken, v); !allowed(m, taken) {
-			taken = taken[:len(taken)-1]
-		}
-	}
+	tries := 1000
+	taken := search(m, nil, from, &tries)
 	for i := len(taken) - 1; i >= 0; i-- {
 		if fewer := slices.Delete(slices.Clone(taken), i, i+1); enough(m, fewer) && allowed(m, fewer) {
 			taken = fewer
 		}
 	}
-	if !enough(m, taken) {
-		return nil
-	}
 	return taken
+}
+
+// search returns the first candidates that are enough and may go together, of which some are taken already; nil if it
+// finds none. Like the planner of a home it goes back where sides forbid what comes first, as often as tries says.
+func search(m *wire.Mandate, taken, from []*wire.Candidate, tries *int) []*wire.Candidate {
+	if enough(m, taken) {
+		return taken
+	}
+	for i, v := range from {
+		if with := append(slices.Clip(taken), v); allowed(m, with) {
+			if found := search(m, with, from[i+1:], tries); found != nil {
+				return found
+			}
+		}
+		if *tries--; *tries < 0 {
+			return nil
+		}
+	}
+	return nil
 }
 
 func enough(m *wire.Mandate, taken []*wire.Candidate) bool {

@@ -50,7 +50,7 @@ type ask struct {
 	queue    *queue
 	tenant   *tenant       // nil where it does not matter
 	demand   api.Resources // what it would be charged more
-	has      api.Resources // what it is charged already: it lacks room
+	has      api.Resources // what it is charged already: it lacks room, or asks for more
 	priority int64
 	lacked   api.Resources // of what the nodes have, as the record of its claim says; nil: what it lacks now
 	leaves   []lack        // what leaves its side of a level first, before it takes something from the other side there
@@ -59,10 +59,18 @@ type ask struct {
 
 // uses are the resources that it is about.
 func (a ask) uses() api.Resources {
-	if len(a.has) > 0 {
+	switch {
+	case len(a.has) == 0:
+		return a.demand
+	case len(a.demand) == 0:
 		return a.has
 	}
-	return a.demand
+	return a.has.Add(a.demand)
+}
+
+// mayPreemptOthers reports whether gangs of its own queue might be taken: not for further pods of one that has started.
+func (a ask) mayPreemptOthers() bool {
+	return a.queue.preempts() && (len(a.has) == 0 || len(a.demand) == 0)
 }
 
 // holding is a gang that has quota.
@@ -91,7 +99,7 @@ func (a ask) lacks() (out []lack) {
 			out = append(out, lack{p, d.Resource, short})
 		}
 	})
-	if len(out) == 0 {
+	if len(out) == 0 && len(a.demand) == 0 {
 		for _, u := range a.has { // any of it, anywhere
 			if u.Value > 0 {
 				out = append(out, lack{at: top(a.queue), resource: u.Resource})

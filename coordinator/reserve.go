@@ -394,7 +394,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		current = g.res.demand
 	}
 	delta := demand.Sub(current)
-	if g.res != nil && g.res.attempt != m.GetAttempt() {
+	if g.res != nil && (g.res.attempt != m.GetAttempt() || g.res.started && g.res.claim == nil) {
 		g.res.awaits, g.res.within = nil, nil
 	}
 	if g.res != nil && delta.Fits(nil) {

@@ -178,10 +178,8 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		return "", "", time.Time{}
 	case r != nil && !r.demandClass.mayWait(): // for an edit of its queue: no gang that ends helps
 		return "", "", time.Time{}
-	case r != nil && g.res != nil && !g.res.demand.IsZero():
-		return "nobody is evicted for it: what a gang that has started asks for in addition is not taken from others", "", time.Time{}
 	case r != nil && !r.claims:
-		return "nobody is evicted for it: it has started in part, requires a topology domain, or its pods say preemptionPolicy: Never", "", time.Time{}
+		return "nobody is evicted for it: it has started in part, or its pods say preemptionPolicy: Never", "", time.Time{}
 	case r != nil && !r.waitsForQuota():
 		return "", "", time.Time{}
 	case g.mandate != nil:

@@ -21,6 +21,9 @@ import (
 // Who is condemned stays condemned until it is gone: a home that was replaced may be about to delete it, whatever became of the claim.
 // A Condemn is void once the gang has asked for something else: its minimum may have been raised.
 //
+// A gang may claim a further pod, too (request.mayClaim), but only one of whose pods nobody takes any. It takes nothing
+// from those to whom it lost surplus pods (displacement.go).
+//
 // What is condemned counts as on its way out until the record does not name the pod any more, and then it is not charged: another pod of
 // the gang does not get its place, but asks for it as any other that is to be added.
 

@@ -446,7 +446,7 @@ func (x *whatIf) toll(g *gang) *wire.Toll {
 	}
 	a := g.ask()
 	lacks := a.lacks()
-	rule, s := x.core.offerFor(x.now, g, a, lacks, &x.found)
+	rule, s := x.core.offerFor(x.now, g, a, lacks, 0, &x.found)
 	x.looked += s.looked
 	if !s.enough {
 		return nil

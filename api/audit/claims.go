@@ -318,13 +318,13 @@ func (a *Auditor) judgeYields(e StoreRevision, old, now *reservation, before fun
 	if by.claim.rule != now.yields.rule {
 		a.storeViolation(Victim, object, []int64{by.revision, e.Revision}, "is closed by %s for gang %s, whose claim says %s", now.yields.rule, by.gang, by.claim.rule)
 	}
-	if last, had := g.yielded[by.gang]; had && last == by.attempt {
+	if last, had := g.yielded[by.gang]; had && last == by.once() {
 		a.storeViolation(Victim, object, []int64{by.revision, e.Revision}, "is closed a second time for attempt %d of gang %s", by.attempt, by.gang)
 	}
 	if g.yielded == nil {
 		g.yielded = map[string]uint64{}
 	}
-	g.yielded[by.gang] = by.attempt
+	g.yielded[by.gang] = by.once()
 }
 
 // forgive forgets whom a gang had closed when its claim is dropped before it was charged: it waits on, and may claim again.
@@ -647,30 +647,8 @@ func (a *Auditor) fairly(path string) bool {
 	return a.policyAt(api.Parent(path)).reclaim == wire.Reclaim_RECLAIM_FAIR_SHARE
 }
 
-// parting returns the children of the lowest common ancestor of two queues on the paths to them, "" if one queue is above the other.
-func parting(x, y string) (to, from string) {
-	xs, ys := api.Lineage(x), api.Lineage(y)
-	for len(xs) > 0 && len(ys) > 0 && xs[len(xs)-1] == ys[len(ys)-1] {
-		xs, ys = xs[:len(xs)-1], ys[:len(ys)-1]
-	}
-	if len(xs) == 0 || len(ys) == 0 {
-		return "", ""
-	}
-	return xs[len(xs)-1], ys[len(ys)-1]
-}
-
-// losers returns the queues from a victim's own up to the child of the lowest common ancestor.
-func losers(from, queue string) (out []string) {
-	for _, p := range api.Lineage(queue) {
-		if out = append(out, p); p == from {
-			break
-		}
-	}
-	return out
-}
-
 // judgeReclaim judges, for each victim of another queue by itself, that its side has more than its threshold, and that the claimant's
-// stays within its own. It reports whether that is so.
+// stays within its own, once victims of its own side are gone. It reports whether that is so.
 func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtual, wrong func(Kind, string, ...any)) bool {
 	for _, v := range victims {
 		mine, from := parting(now.queue, v.queue)
@@ -705,7 +683,8 @@ func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtu
 				continue
 			}
 			judged = true
-			if after := api.AddSat(t.uses(mine, x.Resource), now.claim.promised.Value(x.Resource)); after > deserved {
+			promised := now.claim.promised.Value(x.Resource) - freedBelow(mine, x.Resource, victims)
+			if after := api.AddSat(t.uses(mine, x.Resource), promised); after > deserved {
 				wrong(Claim, "reclaims gang %s for queue %s, which would have %s of %s and deserves %s", v.gang, mine,
 					api.FormatAmount(x.Resource, after), x.Resource, api.FormatAmount(x.Resource, deserved))
 				return false
@@ -818,7 +797,11 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 		}
 		needs = append(needs, n)
 	}
-	if !exact {
+	first, known := t.leavesFirst(now, victims)
+	for _, l := range first {
+		needs = append(needs, need{l.path, l.name, l.short, freedBelow(l.path, l.name, victims)})
+	}
+	if !exact || !known {
 		return
 	}
 	if now.claim.rule == wire.Rule_RULE_PREEMPT { // it may have to free as much as it gets

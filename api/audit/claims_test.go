@@ -381,6 +381,22 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.claims(3, gangs("y2"), func(r *wire.ReservationRecord) { r.Claim.Victims[0].Attempt = 2 })
 			w.admit("y2", "lab.y", 3, attempt(2), closed("c"))
 		}},
+		{"closed again for another further pod", "", "", func(w *world) {
+			w.claims(3, gangs("y2"))
+			w.admit("y2", "lab.y", 3, closed("c"))
+			w.drop("y2", "lab.y")
+			w.drop("x1", "lab.x")
+			w.reserve("c", 3000, in("lab.x"))
+			w.admit("y2", "lab.y", 2, attempt(2))
+			w.claims(2, gangs("y2"), func(r *wire.ReservationRecord) {
+				r.Demand, r.Claim.Mandate, r.Claim.Victims[0].Attempt = cpu(3000), 2, 2
+			})
+			w.admit("y2", "lab.y", 2, attempt(2), closed("c"))
+		}},
+		{"victims on two levels", "", "", func(w *world) { twoLevels(w, "b2", "y2") }},
+		{"a victim of the upper level alone", audit.Claim, "which would have 7 of cpu and deserves 6", func(w *world) {
+			twoLevels(w, "y2")
+		}},
 		{"a claim for room is done, and the record has it still", "", "", func(w *world) {
 			w.drop("y3", "lab.y")
 			w.reserve("c", 1000, in("lab.x"))
@@ -424,6 +440,17 @@ func second(w *world, within time.Duration) {
 }
 
 // again closes y2 for c, admits both, and closes y2 for c once more: for its room.
+// twoLevels has a gang claim that may take from a sibling of its parent once a gang of its own sibling has left.
+func twoLevels(w *world, victims ...string) {
+	w.drop("x1", "lab.x")
+	w.drop("y3", "lab.y")
+	w.share("lab.x.a", -1, -1, 3, nil)
+	w.share("lab.x.b", -1, -1, 3, nil)
+	w.admit("b1", "lab.x.b", 2)
+	w.admit("b2", "lab.x.b", 2)
+	w.claims(3, victims, in("lab.x.a"), alone)
+}
+
 func again(w *world, of uint64) {
 	w.claims(3, gangs("y2"))
 	w.admit("y2", "lab.y", 3, closed("c"))

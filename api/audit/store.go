@@ -61,6 +61,76 @@ type reservation struct {
 	shrinks   *yielding
 }
 
+// parting returns the children of the lowest common ancestor of two queues on the paths to them, "" if one queue is
+// above the other.
+func parting(x, y string) (to, from string) {
+	xs, ys := api.Lineage(x), api.Lineage(y)
+	for len(xs) > 0 && len(ys) > 0 && xs[len(xs)-1] == ys[len(ys)-1] {
+		xs, ys = xs[:len(xs)-1], ys[:len(ys)-1]
+	}
+	if len(xs) == 0 || len(ys) == 0 {
+		return "", ""
+	}
+	return xs[len(xs)-1], ys[len(ys)-1]
+}
+
+// losers returns the queues from a victim's own up to the child of the lowest common ancestor.
+func losers(from, queue string) (out []string) {
+	for _, p := range api.Lineage(queue) {
+		if out = append(out, p); p == from {
+			break
+		}
+	}
+	return out
+}
+
+// lacking is how much of a resource has to leave a queue.
+type lacking struct {
+	path, name string
+	short      int64
+}
+
+// leavesFirst returns what has to leave sides of a claimant before it is entitled to take from others, and whether all
+// of that is known.
+func (t virtual) leavesFirst(now *reservation, victims []*reservation) (out []lacking, known bool) {
+	known = true
+	for _, mine := range api.Lineage(api.Parent(now.queue)) {
+		inside := func(v *reservation) bool { return api.Under(v.queue, mine) }
+		beside := func(v *reservation) bool { return !inside(v) && api.Under(v.queue, api.Parent(mine)) }
+		if mine == api.RootQueue || !slices.ContainsFunc(victims, inside) || !slices.ContainsFunc(victims, beside) {
+			continue
+		}
+		for _, x := range now.demand.Add(now.claim.promised) {
+			deserved, is := t.deserves(mine, x.Resource)
+			known = known && is && !t.a.fairly(mine)
+			after := api.AddSat(t.uses(mine, x.Resource), now.claim.promised.Value(x.Resource))
+			if deserved > 0 && after > deserved {
+				out = append(out, lacking{mine, x.Resource, after - deserved})
+			}
+		}
+	}
+	return out, known
+}
+
+// freedBelow is what victims have that are in a queue or below it.
+func freedBelow(path, name string, victims []*reservation) (sum int64) {
+	for _, v := range victims {
+		if api.Under(v.queue, path) {
+			sum = api.AddSat(sum, v.demand.Value(name))
+		}
+	}
+	return sum
+}
+
+// once says for what a gang has another one closed only once: for an attempt, or if it has started, for a claim of a
+// further pod.
+func (r *reservation) once() uint64 {
+	if len(r.demand) > 0 && !r.claim.promised.IsZero() {
+		return r.claim.mandate
+	}
+	return r.attempt
+}
+
 // queue is one queue's part of the sums: what is at and under it.
 type queue struct {
 	path       string

@@ -164,6 +164,9 @@ func (c *Core) adjust(g *gang) {
 	}
 	need := g.pick(func(p *pod) bool { return p.isChargeable() || p.stage == committed || p.charged && p.candidate() })
 	base := sum(need)
+	if a := ch.reserve; a.grows() && a.pods[0].hasRoom() && base.Add(a.pods[0].Class.Requests).Fits(ch.amounts) {
+		a.pods[0].letGo() // it takes the place of a pod that left, and claims nothing
+	}
 	extra := c.extras(g)
 	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver)
@@ -203,7 +206,8 @@ func (c *Core) adjust(g *gang) {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
-	if a := ch.reserve; a != nil && a.growth && g.started && ch.reserved && !ch.stale && c.triesFewer(g, a) {
+	claims := g.claim != nil || ch.claim != 0
+	if a := ch.reserve; a != nil && a.growth && g.started && !claims && ch.reserved && !ch.stale && c.triesFewer(g, a) {
 		if extra = c.extras(g); len(extra) > 0 {
 			c.requestQuota(g, extra[:1], true)
 			return

@@ -38,6 +38,8 @@ import (
 // One that prefers a domain is planned for such a domain if no more are evicted for that, and no better ones
 // (plan.FindNear). Only the first requests name it: what has no room then may go elsewhere.
 //
+// A gang that has started claims further pods one by one (driveGrowth).
+//
 // Not yet: gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message, make no claims.
 
 // claiming is the work on one mandate.
@@ -118,9 +120,13 @@ func (g *gang) kept() bool {
 	return says != nil && !*says
 }
 
-// mayClaim reports whether other gangs may be evicted so that this one can start.
+// mayClaim reports whether other gangs may be evicted so that this one can start, or so that one that has started gets
+// the further pod that it asks for.
 func (g *gang) mayClaim() bool {
-	if g.started || g.tally.bound > 0 || g.tally.placed > 0 || g.group != nil && g.group.Never {
+	if g.group != nil && g.group.Never {
+		return false
+	}
+	if !g.charge.reserve.grows() && (g.started || g.tally.bound > 0 || g.tally.placed > 0) {
 		return false
 	}
 	for _, p := range g.members {
@@ -188,7 +194,9 @@ func (c *Core) onMandate(m *wire.Mandate) {
 		return
 	}
 	switch {
-	case g.state == waiting && ch.reserve != nil && ch.reserve.serial == m.GetSerial() && !ch.claimed():
+	case g.state != waiting && g.state != running && g.state != holding:
+		return
+	case ch.reserve != nil && ch.reserve.serial == m.GetSerial() && !ch.claimed():
 	case g.state == holding && ch.reserve == nil && ch.said == m.GetSerial():
 	default:
 		return
@@ -259,7 +267,7 @@ func (c *Core) onMandate(m *wire.Mandate) {
 
 // roomless returns the pods of a gang that are to be placed and have no intent.
 func (g *gang) roomless() []*pod {
-	if a := g.charge.reserve; g.state == waiting && a != nil {
+	if a := g.charge.reserve; a != nil && (g.state == waiting || a.grows()) {
 		return a.pods
 	}
 	return g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage != committed })
@@ -433,11 +441,12 @@ func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan,
 	defer func() { c.plans.Spend(c.now, g.name.Namespace, int64(found.Work)) }()
 	outer, inner := g.domainKeys()
 	nodes := x.nodes
-	if len(g.pick((*pod).hasRoom)) > 0 && g.mustBeTogether() { // of an earlier plan
+	there := func(p *pod) bool { return p.hasRoom() || p.isBound() } // by an earlier plan, or it has started
+	if len(g.pick(there)) > 0 && g.mustBeTogether() {
 		if inner != "" {
 			return plan.Plan{Why: "it has room for some of its slices already"}, nil, false
 		}
-		if pin, _ := c.pinned(g, []string{outer}, (*pod).hasRoom); pin != nil {
+		if pin, _ := c.pinned(g, []string{outer}, there); pin != nil {
 			nodes = slices.DeleteFunc(nodes, func(n plan.Node) bool { return n.Domain != domainID(pin) })
 		}
 	}
@@ -546,14 +555,34 @@ func (c *Core) failPlan(g *gang, why string) {
 	c.driveAnswered(g)
 }
 
-// withdrawPlan ends the work on a mandate. Its rooms are withdrawn, unless the gang is charged and has rooms by an earlier claim: what
-// others left for it stays (R27).
+// withdrawPlan ends the work on a mandate. Its rooms are withdrawn, unless the gang is charged and has rooms by an
+// earlier claim: what others left for it stays (R27). Of a gang that has started it ends the claim, too; the rooms of
+// its further pod are withdrawn where none of other pods would go with them, and expire elsewhere.
 func (c *Core) withdrawPlan(g *gang) {
 	g.claim = nil
-	if g.charge.claimed() || g.rooms.drains {
+	ch := &g.charge
+	if !g.started {
+		if !ch.claimed() && !g.rooms.drains {
+			c.withdrawRooms(g)
+		}
 		return
 	}
-	c.withdrawRooms(g)
+	at := map[api.Incarnation]bool{}
+	for _, p := range g.pick(func(p *pod) bool { return p.stage == promised || p.stage == held && !p.charged }) {
+		at[p.shard] = true
+		p.letGo()
+	}
+	for _, p := range g.pick(func(p *pod) bool { return p.stage == held || p.stage == committed }) {
+		delete(at, p.shard)
+	}
+	for _, shard := range api.SortedKeys(at) {
+		if c.isMember(shard) {
+			c.sendWithdraw(g, shard, c.serial(g), nil)
+		}
+	}
+	g.rooms = rooms{}
+	ch.claim, ch.victims, ch.awaits, ch.within = 0, nil, nil, nil
+	g.tally = c.count(g)
 }
 
 func (c *Core) onClaimReply(m *wire.ClaimReply) {
@@ -566,7 +595,7 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	if !open && ch.claim != m.GetMandate() {
 		return
 	}
-	if m.GetReservationRevision() > ch.revision && ch.reserved && ch.reserve == nil {
+	if m.GetReservationRevision() > ch.revision && ch.reserved && (ch.reserve == nil || g.started) {
 		ch.revision = m.GetReservationRevision()
 	}
 	c.mark(g)
@@ -596,7 +625,9 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	ch.claim, ch.victims = 0, nil
 	spared := api.SetOf(m.GetSpared())
 	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
-	if !ch.reserved {
+	if g.started {
+		c.withdrawPlan(g)
+	} else if !ch.reserved {
 		ch.awaits, ch.within = nil, nil
 		g.claim = nil
 		c.withdrawRooms(g)
@@ -646,5 +677,29 @@ func amounts(in []*wire.Amount) api.Resources {
 
 // claimsOf reports whether a Reserve says that others may be evicted for the gang.
 func (a *reserveCall) claimsOf(g *gang) bool {
-	return len(a.pods) > 0 && !a.growth && a.vain.None() && g.mayClaim()
+	return len(a.pods) > 0 && (!a.growth || a.grows() && g.charge.reserved) && a.vain.None() && g.mayClaim()
+}
+
+// Further pods of a gang that has started. It asks for them one by one in the end (charge.most), as long as they are
+// denied, and each may be claimed as the pods of a gang that waits: the rooms are those of a pod that is not charged.
+// When it is granted, what is held is committed, and what is promised is waited for. Whatever the gang asks for instead
+// ends the claim, here and at the coordinator.
+
+// driveGrowth takes a claim for a further pod as far as it gets, and reports whether rooms of it are still to come.
+func (c *Core) driveGrowth(g *gang) (waits bool) {
+	ch := &g.charge
+	if g.claim != nil {
+		c.driveClaim(g)
+	}
+	switch {
+	case g.claim != nil, !ch.claimed() && len(g.rooms.calls) == 0:
+		return false
+	case ch.claim != 0 && ch.reserve == nil: // an heir has not asked yet
+		return false
+	case ch.claimed() && len(g.roomless()) > 0 && !(ch.claim == 0 && g.tally.promised > 0 && c.awaitsInVain(g)):
+		c.keepRooms(g)
+		return true
+	}
+	c.withdrawPlan(g) // it is over: what is held is charged by now
+	return false
 }

@@ -136,7 +136,7 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 // example. They expire. Such a pod is charged and asked for again when it may be placed.
 func (g *gang) dropUncharged() {
 	for _, p := range g.pick((*pod).hasRoom) {
-		if !p.charged || !p.candidate() {
+		if a := g.charge.reserve; !p.charged && !(a.grows() && a.pods[0] == p) || !p.candidate() {
 			p.letGo()
 		}
 	}
@@ -249,8 +249,9 @@ func (g *gang) forget() {
 	})
 }
 
-// fill places what is charged and not placed of a gang that is bound in part, or runs.
-func (c *Core) fill(g *gang) {
+// fill places what is charged and not placed of a gang that is bound in part, or runs. Unless it has rooms to come, it
+// seeks for more.
+func (c *Core) fill(g *gang, seeks bool) {
 	g.forget()
 	for _, cm := range g.commits {
 		switch {
@@ -274,7 +275,7 @@ func (c *Core) fill(g *gang) {
 		c.commitHeld(g, true)
 		g.tally = c.count(g)
 	}
-	if c.seek(g) {
+	if seeks && c.seek(g) {
 		g.search.since, g.search.backoff, g.search.levels = time.Time{}, 0, nil
 		if g.tally.candidates == g.tally.charged && g.started && (g.volumesFailed == 0 || g.tally.candidates == 0) {
 			g.blocked = report.Reason{}

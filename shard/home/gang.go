@@ -347,7 +347,12 @@ func (c *Core) start(g *gang) {
 		c.tellStarted(g)
 	}
 	c.become(g, running)
-	g.claim, g.rooms, g.charge.awaits, g.charge.within, g.charge.claim, g.charge.victims = nil, rooms{}, nil, nil, 0, nil
+	g.claim, g.rooms = nil, rooms{}
+	if ch := &g.charge; !ch.inherited || !ch.started { // else what is awaited is for a further pod
+		ch.awaits, ch.within, ch.claim, ch.victims = nil, nil, 0, nil
+	} else if ch.claim != 0 {
+		ch.most = 1 // it asks for that one alone
+	}
 	g.partly, g.yielded = false, ""
 	g.blocked = report.Reason{}
 	g.search.rest()
@@ -369,7 +374,7 @@ func (c *Core) run(g *gang) {
 	if c.goesStale(g) {
 		return
 	}
-	c.fill(g)
+	c.fill(g, !c.driveGrowth(g))
 	c.adjust(g)
 }
 
@@ -384,9 +389,8 @@ func (c *Core) ends(g *gang) bool {
 	}
 	c.beginAnew(g)
 	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
-
-	remembers := g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g)
-	if remembers { // its status, the start
+	// The status is the memory of the start.
+	if g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g) {
 		g.status.RecallStart(c.now)
 	}
 	return true
@@ -429,7 +433,7 @@ func (c *Core) bind(g *gang) {
 	} else {
 		c.wakeAt(g, limit)
 	}
-	c.fill(g)
+	c.fill(g, true)
 	c.adjust(g)
 }
 

@@ -200,6 +200,9 @@ func (c *Core) drawOthers(g *gang) bool {
 	return false
 }
 
+// grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
+func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
+
 // triesFewer sets aside what makes a denied request larger than it has to be, and reports whether less is left to be
 // asked for: of the resource that is short, or of the first that pods request where nothing is named.
 func (c *Core) triesFewer(g *gang, a *reserveCall) bool {

@@ -45,6 +45,10 @@ func (a *reserveCall) covers(g *gang, pods []*pod) bool {
 
 // requestQuota sends a Reserve for what is bound and charged already and the pods given; an earlier request is replaced.
 func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
+	heirs := g.charge.reserve == nil && growth && len(pods) == 1
+	if g.started && (g.claim != nil || g.charge.claimed()) && !heirs { // it claims something else
+		c.withdrawPlan(g)
+	}
 	have := g.pick((*pod).isChargeable)
 	boundSum := sum(have)
 	if growth {

@@ -93,7 +93,7 @@ func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []s
 	o := &roomCall{serial: c.serial(g), sent: c.now, pods: pods}
 	g.rooms.calls[shard] = o
 	rank := g.charge.rank
-	if rank == nil || !g.charge.reserved && !stands {
+	if rank == nil || (!g.charge.reserved || g.charge.reserve.grows()) && !stands {
 		rank = worstRank(g)
 	}
 	var list classes

@@ -42,7 +42,7 @@ func (m *machine) startOver(s *state, g uint8) {
 	m.giveWay(s, g)
 	is.term, is.serial, is.may, is.mayTwo, is.plan, is.rooms = 0, 0, 0, 0, 0, 0
 	is.phase = asking
-	if is.record == open && is.demand != 0 {
+	if is.record == open && is.demand == m.demand[g] {
 		is.phase, is.may = granted, is.awaits
 	}
 }
@@ -52,7 +52,7 @@ func (m *machine) startOver(s *state, g uint8) {
 func (m *machine) giveWay(s *state, g uint8) {
 	is := &s.gangs[g]
 	is.plan, is.rooms = 0, 0
-	if is.record != open || is.demand == 0 || m.weak.has(RoomGivenBack) {
+	if is.record != open || is.demand != m.demand[g] || m.weak.has(RoomGivenBack) {
 		s.release(g)
 		return
 	}
@@ -88,7 +88,7 @@ func (m *machine) home(s *state, g uint8, e do) {
 	knows := is.record == open && is.claim == 0 && is.demand == m.demand[g]
 	switch is.phase {
 	case planning:
-		if is.record == open && (m.allHeld(s, g) || all && is.plan == 0) { // what leaves anyway is enough
+		if is.record == open && !m.inPart(s, g) && (m.allHeld(s, g) || all && is.plan == 0) { // what leaves anyway is enough
 			n = *s
 			to.phase, to.term, to.serial, to.plan, to.may, to.mayTwo = granted, 0, 0, 0, is.awaits, 0
 			e(retreat, g, 0, 0, &n, "")
@@ -148,7 +148,7 @@ func (m *machine) home(s *state, g uint8, e do) {
 		m.startOver(&n, g)
 		e(learnRefused, g, 0, 0, &n, "")
 	}
-	if is.phase == claimed && is.record == absent {
+	if is.phase == claimed && (is.record == absent || is.claim == 0 && m.inPart(s, g)) {
 		n = *s
 		m.startOver(&n, g)
 		e(learnDropped, g, 0, 0, &n, "")
@@ -329,8 +329,10 @@ func (m *machine) takeOver(s *state, g uint8) {
 		is.phase = asking
 	case is.claim != 0:
 		is.phase, is.may = claimed, is.awaits
+	case m.inPart(s, g):
+		is.phase = asking
 	case is.boundPods() > 0 || !is.idle():
-		is.phase = committing
+		is.phase, is.may = committing, is.awaits
 	default:
 		is.phase, is.may = granted, is.awaits
 	}

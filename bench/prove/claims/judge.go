@@ -75,11 +75,11 @@ func (m *machine) judgeEnd(s *state) string {
 		case is.phase == gone && is.record != absent:
 			return m.name(g) + " is gone, and charged"
 		case is.phase == done || is.phase == gone:
-		case is.record == absent && m.fits(s, g):
+		case (is.record == absent || m.inPart(s, g)) && m.fits(s, g):
 			return m.name(g) + " waits for ever for quota that is free"
 		case m.mayClaim(s, g) && is.last < serials && !m.hopeless(s, g):
 			return m.name(g) + " waits for ever, and could claim"
-		case is.record == open && !m.blocked(s, g):
+		case is.record == open && !m.inPart(s, g) && !m.blocked(s, g):
 			return m.name(g) + " waits for ever for room that is free"
 		}
 		if c := is.yieldsTo; c != 0 && s.gangs[c-1].phase != done && s.gangs[c-1].cut == 0 {

@@ -96,6 +96,12 @@ func (m *machine) fits(s *state, g uint8) bool {
 	return s.charged()+need <= int(s.limit) && (m.weak.has(RealShares) || m.virtual(s, s.blind)+need <= int(s.limit))
 }
 
+// inPart reports whether a gang has started with a part of what it asks for.
+func (m *machine) inPart(s *state, g uint8) bool {
+	is := &s.gangs[g]
+	return is.record == open && is.demand != 0 && is.demand < m.demand[g]
+}
+
 // candidates are the gangs that one may claim now, and which of them are at attempt 2.
 func (m *machine) candidates(s *state, g uint8) (may, two uint8) {
 	for v := range uint8(gangs) {
@@ -124,7 +130,7 @@ func (m *machine) mayClaim(s *state, g uint8) bool {
 		return false
 	}
 	may, _ := m.candidates(s, g)
-	if is.record == open {
+	if is.record == open && !m.inPart(s, g) {
 		return is.demand == m.demand[g] && is.phase == granted && is.current != 0 && m.lacksRoom(s, g, may)
 	}
 	free := int(s.limit) - m.virtual(s, s.blind)
@@ -133,7 +139,8 @@ func (m *machine) mayClaim(s *state, g uint8) bool {
 			free += int(s.gangs[v].demand)
 		}
 	}
-	return (is.phase == asking || is.phase == planning || is.phase == claiming) && !m.fits(s, g) && int(m.demand[g]) <= free
+	asks := is.phase == asking || is.phase == planning || is.phase == claiming
+	return asks && !m.fits(s, g) && int(m.demand[g]-is.demand) <= free
 }
 
 // coordinator is what it may do about a gang.
@@ -142,7 +149,8 @@ func (m *machine) coordinator(s *state, g uint8, e do) {
 	var n state
 	to := &n.gangs[g]
 	// A Reserve is read off the home's phase.
-	if is.record == absent && (is.phase == asking || is.phase == planning || is.phase == claiming) && m.fits(s, g) {
+	asks := is.phase == asking || is.phase == planning || is.phase == claiming
+	if asks && (is.record == absent || is.claim == 0 && m.inPart(s, g)) && m.fits(s, g) {
 		n = *s
 		to.record, to.attempt, to.demand, to.mandate = open, is.try, m.demand[g], 0
 		n.put(g)

@@ -8,6 +8,7 @@ const (
 	placing        // reserved; its first pod is bound, and the row of the other asked for
 	runs           // bound
 	stuck          // reserved, and no pod bound
+	grows          // started: its first pod is bound and charged, and it asks for the other
 )
 
 // Gang is one that takes part.
@@ -52,6 +53,11 @@ var Worlds = []World{
 	{Name: "claimants-rival", Limit: 3, Gangs: []Gang{{Name: "c", Nodes: both, Takes: 2}, {Name: "v", Nodes: both, At: runs}, {Name: "d", Nodes: both, Takes: 2}, {Name: "t", Nodes: 1, At: stuck}}},
 	// c needs one of them, v's room.
 	{Name: "either", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: 1, Takes: 10}, {Name: "v", Nodes: 1, At: runs}, {Name: "d", Nodes: both, Takes: 10}, {Name: "w", Nodes: 2, At: runs}}},
+	// c runs on one node and asks for another pod, which v is in the way of.
+	{Name: "grow", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: both, Takes: 2, At: grows},
+		{Name: "v", Nodes: 2, At: runs, Again: true}}},
+	{Name: "grow-rival", Limit: 3, Gangs: []Gang{{Name: "c", Nodes: both, Takes: 2, At: grows},
+		{Name: "v", Nodes: 2, At: runs}, {Name: "t", Nodes: 2, At: stuck}}},
 	// They want different victims, c's is d's second.
 	{Name: "chain", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: 1, Takes: 2}, {Name: "v", Nodes: 1, At: runs}, {Name: "d", Nodes: both, Takes: 10}, {Name: "w", Nodes: 2, At: runs}}},
 }
@@ -80,13 +86,16 @@ func (m *machine) first() state {
 		if at.At != waits {
 			is.record, is.attempt, is.demand, is.current = open, 1, m.demand[g], 1
 		}
-		is.phase = [...]uint8{asking, committing, done, granted}[at.At]
+		if at.At == grows {
+			is.demand = 1
+		}
+		is.phase = [...]uint8{asking, committing, done, granted, asking}[at.At]
 		for n := range uint8(nodes) {
 			p := &is.pods[n]
 			switch {
 			case at.Nodes>>n&1 == 0:
 				continue
-			case at.At == runs || at.At == placing && n == 0:
+			case at.At == runs || (at.At == placing || at.At == grows) && n == 0:
 				*p = pod{kube: bound, attempt: 1}
 				s.nodes[n].occupant = g + 1
 			case at.At == placing:

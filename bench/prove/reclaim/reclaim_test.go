@@ -364,6 +364,43 @@ func TestReclaimSurplus(t *testing.T) {
 	w.noViolations()
 }
 
+// Two elastic gangs, each of more pods than there is room for: the second takes back its fair share pod by pod, beyond
+// its minimum, and then neither takes anything from the other.
+func TestReclaimGrowth(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.patchQueue("root", `{"spec":{"capability":{"cpu":"32"},"reclaimPolicy":"FairShare"}}`)
+	w.queue("a", v1alpha1.QueueSpec{})
+	w.queue("b", v1alpha1.QueueSpec{})
+	w.makeGang("b-0", "b", "", 1, 10)
+	w.runs("b", "b-0", 8, patience)
+	asked := time.Now()
+	w.makeGang("a-0", "a", "", 1, 10)
+	w.runs("a", "a-0", 4, patience)
+	w.runs("b", "b-0", 4, patience)
+	t.Logf("it had its fair share %s after it was made", time.Since(asked).Round(100*time.Millisecond))
+	have := w.bound()
+	time.Sleep(10 * time.Second)
+	if now := w.bound(); !slices.Equal(now, have) {
+		t.Errorf("pods changed hands: %v, then %v", have, now)
+	}
+	w.noViolations()
+}
+
+// bound returns the pods that have a node.
+func (w *world) bound() (out []string) {
+	w.t.Helper()
+	list, err := w.kube.Core.CoreV1().Pods("default").List(w.t.Context(), metav1.ListOptions{})
+	w.check(err)
+	for _, p := range list.Items {
+		if p.Spec.NodeName != "" {
+			out = append(out, p.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // A budget of the owners of b does not allow any of its pods to be evicted but those of its oldest gangs. These go, though others are
 // younger. When none of them is left, the youngest goes all the same, and an event says so.
 func TestReclaimBudgets(t *testing.T) {

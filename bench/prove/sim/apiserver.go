@@ -179,8 +179,8 @@ func (a *apiServer) refuses(verb, pod, node string) error {
 			continue
 		}
 		a.w.count("writes refused by a policy: " + verb)
-		if r := &a.w.load.rest; verb == "binding" && r.met != nil {
-			r.met[pod] = true
+		if r := &a.w.load.rest; verb == "binding" && r.refused != nil {
+			r.refused[p.prefix] = true
 		}
 		why := fmt.Sprintf("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no %s of %s", verb, p.prefix)
 		if api.BucketOf(p.prefix)%2 == 0 {
@@ -524,13 +524,21 @@ func (x *watcher) end() {
 type rest struct {
 	charged, before map[string]time.Duration
 	since           time.Time
-	met             map[string]bool // names of pods whose Binding was refused since then
+	refused         map[string]bool // prefixes of pods whose Bindings a policy has refused since then
+}
+
+// isRefused reports whether a policy has refused the Binding of a pod, or of another one of its job.
+func (r *rest) isRefused(p *corev1.Pod) (is bool) {
+	for prefix := range r.refused {
+		is = is || strings.HasPrefix(p.Name, prefix)
+	}
+	return is
 }
 
 // rests takes note that nothing changes from now on.
 func (c *check) rests() {
 	r := &c.w.load.rest
-	r.since, r.before, r.met = c.w.now, map[string]time.Duration{}, map[string]bool{}
+	r.since, r.before, r.refused = c.w.now, map[string]time.Duration{}, map[string]bool{}
 	for gang := range r.charged {
 		r.before[gang] = c.chargedFor(gang)
 	}

@@ -558,17 +558,17 @@ func (w *world) judgeRest(name string) {
 			g.kind, name, now.alive, g.least, w.load.explain())
 	}
 	var waiting []*corev1.Pod
-	var refused []*corev1.Pod
-	leaving := false
+	refused, leaving := false, false
 	placed, odd := 0, seen.meddled || seen.inherited && !l.lives || seen.relabelled || seen.floor != nil
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
 		switch {
 		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
 			odd = true
 		case waits(p) && !l.mayBind(p):
-			refused = append(refused, p)
+			refused = refused || l.rest.isRefused(p)
 		case waits(p):
 			waiting = append(waiting, p)
+			odd = odd || l.rest.isRefused(p) // every other one: it pauses
 		case p.Spec.NodeName == "" && !finished(p):
 		case l.policies != nil && p.DeletionTimestamp != nil && !finished(p):
 			leaving = true
@@ -580,8 +580,8 @@ func (w *world) judgeRest(name string) {
 		}
 	}
 	lacks := max(1, g.least-placed)
-	if len(refused) > 0 && !odd && !leaving && placed == 0 && len(waiting) < lacks {
-		w.judgeRefused(name, g.uid, refused)
+	if refused && !odd && !leaving && placed == 0 && len(waiting) < lacks {
+		w.judgeRefused(name, g.uid)
 	}
 	if len(waiting) > 0 {
 		w.judgeStale(name, placed, waiting)
@@ -658,12 +658,9 @@ func (w *world) mayBeInPart(name string) bool {
 // closed and evicted, and its kubelets take up to 5 seconds.
 const partFor = 15 * time.Second
 
-// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. One
-// that finds no room asks for no Binding.
-func (w *world) judgeRefused(who, gang string, pods []*corev1.Pod) {
-	if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.load.rest.met[p.Name] }) {
-		return
-	}
+// judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. Who
+// finds no room, and so has none refused, may keep it while it searches.
+func (w *world) judgeRefused(who, gang string) {
 	lasted := w.now.Sub(w.load.rest.since)
 	w.count("gangs at rest that a policy refuses")
 	if had := w.check.chargedFor(gang) - w.load.rest.before[gang]; had > lasted*3/4 { // also while it searches
@@ -678,7 +675,9 @@ func (w *world) judgePod(p *corev1.Pod) {
 		return
 	}
 	if !w.load.mayBind(p) {
-		w.judgeRefused("pod "+p.Name, string(p.UID), []*corev1.Pod{p})
+		if w.load.rest.isRefused(p) {
+			w.judgeRefused("pod "+p.Name, string(p.UID))
+		}
 		return
 	}
 	queue := cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)

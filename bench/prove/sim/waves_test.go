@@ -102,7 +102,7 @@ func TestHopelessOrders(t *testing.T) {
 	w.until(30*time.Second, func() bool { return false })
 	first := w.counts["holds requested"]
 	w.until(time.Minute, func() bool { return false })
-	if n := w.counts["holds requested"] - first; first > 600 || n > 300 || w.counts["bindings"] > 0 {
+	if n := w.counts["holds requested"] - first; first > 900 || n > 300 || w.counts["bindings"] > 0 {
 		t.Errorf("%d holds were requested in the first 30 s, and %d in the minute after; %d pods are bound",
 			first, n, w.counts["bindings"])
 	}
