@@ -132,7 +132,8 @@ func policyOf(s *v1alpha1.QueueSpec) string {
 	for _, d := range []struct {
 		of   string
 		said *metav1.Duration
-	}{{"min before reclaim", s.ReclaimMinRuntime}, {"min before preemption", s.PreemptMinRuntime}, {"delay", s.PreemptionDelay}} {
+	}{{"min before reclaim", s.ReclaimMinRuntime}, {"min before preemption", s.PreemptMinRuntime},
+		{"delay", s.PreemptionDelay}, {"repair", s.RepairFor}, {"stale after", s.StaleAfter}} {
 		if d.said != nil {
 			out = append(out, d.of+" "+d.said.Duration.String())
 		}

@@ -205,7 +205,7 @@ func (c *check) claims(gang string, r *wire.ReservationRecord) {
 		}
 	}
 	if c.claimed[gang] = r.Claim != nil; r.Yields != nil {
-		c.w.count("gangs evicted for others")
+		c.w.count(evictedBy[r.Yields.Rule == wire.Rule_RULE_STALE])
 	}
 	c.yields(r)
 	condemned := map[uint64]bool{}

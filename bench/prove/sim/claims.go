@@ -619,6 +619,9 @@ func (w *world) judgeRest(name string) {
 	}
 }
 
+// evictedBy names what is counted of gangs that are evicted as a whole, by whether they are stale.
+var evictedBy = map[bool]string{false: "gangs evicted for others", true: "gangs evicted as stale"}
+
 // judgeStale judges that a group whose staleAfter is over does not stand in part, though pods wait that would make it
 // whole.
 func (w *world) judgeStale(name string, placed int, waiting []*corev1.Pod) {
@@ -635,7 +638,7 @@ func (w *world) judgeStale(name string, placed int, waiting []*corev1.Pod) {
 		w.fail("progress: PodGroup %s stands in part since %s, past its staleAfter: %d pods run%s",
 			name, since.Sub(w.start), placed, w.load.explain())
 	}
-	w.count("groups with a staleAfter that wait at rest")
+
 }
 
 // mayBeLost reports whether a pod hangs in deletion for so long that its gang need not be charged for it any more.

@@ -249,6 +249,9 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 	if t, err := time.ParseDuration(after("delay")); err == nil {
 		s.PreemptionDelay = &metav1.Duration{Duration: t}
 	}
+	if t, err := time.ParseDuration(after("stale")); err == nil {
+		s.StaleAfter = &metav1.Duration{Duration: t}
+	}
 	if after("kept") == "yes" {
 		s.Reclaimable = new(false)
 	}
@@ -263,8 +266,8 @@ func (l *workload) makeGroup(name, queue string, least int, priority string, who
 	if whole {
 		g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
 	}
-	if l.lives && api.BucketOf(name)%3 == 1 {
-		g.Spec.StaleAfter = &metav1.Duration{Duration: 25 * time.Second}
+	if api.BucketOf(name)%2 == 1 {
+		g.Spec.StaleAfter = &metav1.Duration{Duration: 6 * time.Second}
 	}
 	l.keepTogether(g)
 	l.w.api.create(l.w.api.groups, g)
