@@ -53,18 +53,9 @@ type Resolution struct {
 // An error says that nothing is known, and to try again. That ends: whatever happens to the pod, including a write of Resolve
 // whose answer was lost, is found by the next read. What is left is an API server that refuses every write of pods/status.
 func (c *Clients) Resolve(ctx context.Context, p Pod, version, value string) (Resolution, error) {
-	pods := c.Core.CoreV1().Pods(p.Namespace)
 	read := func() (Resolution, bool, error) {
-		pod, err := pods.Get(ctx, p.Name, metav1.GetOptions{}) // without a version: never from a cache
-		switch {
-		case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
-			return Resolution{Gone: true}, true, nil
-		case err != nil:
-			return Resolution{}, false, fmt.Errorf("resolve pod %s/%s: %w", p.Namespace, p.Name, err)
-		case pod.Spec.NodeName != "" || pod.ResourceVersion != version:
-			return Resolution{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, true, nil
-		}
-		return Resolution{}, false, nil
+		found, err := c.Look(ctx, p)
+		return found, err == nil && (found.Gone || found.Node != "" || found.Version != version), err
 	}
 	if found, resolved, err := read(); resolved || err != nil {
 		return found, err
@@ -85,11 +76,25 @@ func (c *Clients) Resolve(ctx context.Context, p Pod, version, value string) (Re
 	return Resolution{}, fmt.Errorf("resolve pod %s/%s: %w", p.Namespace, p.Name, err)
 }
 
-// Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no error.
+// Look finds out what became of a Binding that the API server has answered: nothing comes of it later.
+func (c *Clients) Look(ctx context.Context, p Pod) (Resolution, error) {
+	// Without a version, the answer is never from a cache.
+	pod, err := c.Core.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
+		return Resolution{Gone: true}, nil
+	case err != nil:
+		return Resolution{}, fmt.Errorf("resolve pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return Resolution{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, nil
+}
+
+// Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no
+// error. Where the API server refuses the condition for good, the pod is deleted without it.
 func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
 	err := c.patchPodStatus(ctx, p, v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: message, LastTransitionTime: metav1.Now()}, nil)
-	if err != nil && !gone(err) {
+	if err != nil && !gone(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("mark pod %s/%s for eviction: %w", p.Namespace, p.Name, err)
 	}
 	fault.Crash(fault.EvictionMarked)

@@ -36,8 +36,8 @@ func answers(t *testing.T, all ...answer) (c *kube.Clients, requests *[]string) 
 	return c, requests
 }
 
-// A pod is marked, then deleted, and both name its UID. One that is gone, or another one, is no error; one that cannot be
-// marked is not deleted.
+// A pod is marked, then deleted, and both name its UID. One that is gone, or another one, is no error; one that the API
+// server does not let be marked is deleted all the same, and one that it could not mark is not.
 func TestEvictAnswers(t *testing.T) {
 	ok := found("8", "n")
 	code := func(c int) answer { return answer{code: c} }
@@ -50,10 +50,11 @@ func TestEvictAnswers(t *testing.T) {
 		{"it is gone", []answer{code(404), code(404)}, ""},
 		{"it is another one", []answer{code(409), code(409)}, ""},
 		{"it is another one, which is invalid", []answer{{code: 422, field: "metadata.uid"}, code(409)}, ""},
-		{"a policy denies that it is marked", []answer{code(422)}, "mark pod ns/p"},
+		{"a policy denies that it is marked", []answer{code(422), ok}, ""},
 		{"a policy denies that it is deleted", []answer{ok, code(422)}, "evict pod ns/p"},
 		{"it goes in between", []answer{ok, code(404)}, ""},
-		{"it may not be marked", []answer{code(403)}, "mark pod ns/p"},
+		{"it may not be marked", []answer{code(403), ok}, ""},
+		{"the server fails to mark it", []answer{code(500)}, "mark pod ns/p"},
 		{"it may not be deleted", []answer{ok, code(403)}, "evict pod ns/p"},
 		{"it is gone when it is marked, and the server fails", []answer{code(404), code(500)}, "evict pod ns/p"},
 	} {

@@ -160,6 +160,7 @@ type ResolveBinding struct {
 	ResourceVersion string
 	Namespace, Name string
 	Value           string
+	Answered        bool // the API server rejected the Binding: nothing comes of it later
 }
 
 // DeleteIntents asks to delete own keys, each at exactly its ModRevision, in one transaction: all or none.

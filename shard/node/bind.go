@@ -181,7 +181,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 		c.finish(r)
 		return
 	}
-	r.rejected, r.resolveAt = ev.Why, c.now
+	r.rejected, r.answered, r.resolveAt = ev.Why, ev.Outcome == event.BindRejected, c.now
 	if !c.resolveWaits { // else the next tick decides who comes first
 		c.resolve(r)
 	}
@@ -204,7 +204,8 @@ func (c *Core) resolve(r *row) {
 	if fault.On(fault.EmptyResolve) {
 		value = ""
 	}
-	c.emit(event.ResolveBinding{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value})
+	c.emit(event.ResolveBinding{
+		Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Value: value, Answered: r.answered})
 }
 
 // resolved takes note that a row is not being resolved any more.

@@ -20,10 +20,10 @@
 //	         done           dropped ─────▶ done, when it has left the control store
 //
 // Invariants:
-//   - Capacity is freed only when it can no longer be used: the pod is gone, finished, or bound elsewhere; or the answer to
-//     ResolveBinding has shown that the pod has no node and is at another version than its Binding names; or the row was never sent
-//     and has been deleted from the control store. So the intents and the bound pods of a node never exceed what it has, except
-//     where others bound pods to it.
+//   - Capacity is freed only when it can no longer be used: the pod is gone, finished, or bound elsewhere; or the
+//     answer to ResolveBinding has shown that the pod has no node, and is at another version than its Binding names, or
+//     the API server rejected the Binding; or the row was never sent and has been deleted from the control store. So
+//     the intents and the bound pods of a node never exceed what it has, except where others bound pods to it.
 //   - No Binding is sent for a pod whose volumes are still to be bound.
 //   - A Binding is sent once for a row that is durable, with exactly the row's UID and resourceVersion. Another version
 //     needs another row. A pod has one row at most that may still be sent by this process.

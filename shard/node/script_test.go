@@ -590,7 +590,11 @@ func printOutput(o event.Output) string {
 	case event.EndVolumes:
 		return fmt.Sprintf("end volumes %s undo=%t", printRow(o.Row), o.Undo)
 	case event.ResolveBinding:
-		return fmt.Sprintf("resolve %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
+		out := fmt.Sprintf("resolve %s: %s/%s with %s", printRow(o.Row), o.Namespace, o.Name, o.Value)
+		if o.Answered {
+			out += ", answered"
+		}
+		return out
 	case event.DeleteIntents:
 		var keys []string
 		for _, k := range o.Keys {

@@ -160,7 +160,8 @@ type row struct {
 	binding   bool      // BindPod is not answered
 	resolving bool      // ResolveBinding is not answered
 	version   string    // of the pod once resolving found it free
-	rejected  string    // why the API server rejected its Binding
+	rejected  string    // why the API server rejected its Binding, or could not judge it
+	answered  bool      // it rejected it
 	resolveAt time.Time
 	retries   int
 }

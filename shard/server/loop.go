@@ -314,7 +314,12 @@ func (l *loop) bind(ctx context.Context, o event.BindPod) event.BindDone {
 
 func (l *loop) resolve(ctx context.Context, o event.ResolveBinding) event.Event {
 	fault.CrashSoon(fault.ResolveSent)
-	found, err := l.clients.Resolve(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Value)
+	pod := kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}
+	resolve := func() (kube.Resolution, error) { return l.clients.Resolve(ctx, pod, o.ResourceVersion, o.Value) }
+	if o.Answered {
+		resolve = func() (kube.Resolution, error) { return l.clients.Look(ctx, pod) }
+	}
+	found, err := resolve()
 	if err == nil {
 		fault.Crash(fault.ResolveAnswered)
 	}
@@ -337,7 +342,11 @@ func (l *loop) evict(ctx context.Context, o event.EvictPod) error {
 }
 
 func (l *loop) written(what string, id uint64, version string, err error) event.Event {
-	if err != nil {
+	switch {
+	case err == nil:
+	case what == "eviction": // others may wait for it
+		l.log.Warn("eviction not accepted, trying again", "error", err)
+	default:
 		l.log.Debug("write not accepted", "what", what, "error", err)
 	}
 	done := effect.StatusWritten(id, version, err)

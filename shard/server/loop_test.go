@@ -221,12 +221,15 @@ func TestWritten(t *testing.T) {
 
 // What the cores hear of what resolving found.
 func TestResolve(t *testing.T) {
+	free := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7"}}
 	for _, c := range []struct {
 		what string
 		code int
 		pod  corev1.Pod
 		want event.ResolveDone
 	}{
+		{"answered", 200, free, event.ResolveDone{Outcome: event.ResolvedFree, Version: "7"}},
+		{"the same version", 200, free, event.ResolveDone{Outcome: event.ResolveRetry}},
 		{"another version", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}}, event.ResolveDone{Outcome: event.ResolvedFree, Version: "8"}},
 		{"a node", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "8"}, Spec: corev1.PodSpec{NodeName: "n"}}, event.ResolveDone{Outcome: event.ResolvedBound, Node: "n"}},
 		{"another pod", 200, corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "v", ResourceVersion: "8"}}, event.ResolveDone{Outcome: event.ResolvedGone}},
@@ -252,7 +255,9 @@ func TestResolve(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.want.Row = event.RowID{PodUID: "u"}
-			if got := l.resolve(t.Context(), event.ResolveBinding{Row: c.want.Row, Namespace: "ns", Name: "p", ResourceVersion: "7", Value: "v"}); got != c.want {
+			o := event.ResolveBinding{Row: c.want.Row, Namespace: "ns", Name: "p", ResourceVersion: "7", Value: "v"}
+			o.Answered = c.what == "answered"
+			if got := l.resolve(t.Context(), o); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})

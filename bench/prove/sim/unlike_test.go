@@ -19,7 +19,7 @@ var unlikeSeeds = flag.Int("unlike", 0, "how many gangs of unlike pods; 0: 150, 
 var unlikeFirst = flag.Uint64("unlike-first", 0, "the first seed")
 
 // TestUnlike: of gangs of unlike pods on nodes that nobody else uses, those start that can, within 20 s, and the others
-// say why they do not.
+// say why they do not. It takes long because each seed is a world, and each gang is placed by hand first.
 func TestUnlike(t *testing.T) {
 	n := *unlikeSeeds
 	switch {

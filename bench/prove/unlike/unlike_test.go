@@ -49,7 +49,8 @@ var (
 
 func TestMain(m *testing.M) { localtest.Run(m) }
 
-// TestUnlike judges gangs whose seeds follow each other.
+// TestUnlike judges gangs whose seeds follow each other. It takes long because of those that cannot start: each is
+// looked at for some seconds, and says why when it has tried for a while.
 func TestUnlike(t *testing.T) {
 	n := *gangs
 	switch {
