@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 )
 
@@ -149,41 +148,6 @@ func ids(g *gang, pods []*pod) []uint64 {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// sum adds up what pods request.
-func sum(pods []*pod) api.Resources {
-	total, _ := sumBounded(pods)
-	return total
-}
-
-// sumBounded is sum, and reports whether the pods request more than api.MaxGangResources resources: the sum is of the
-// foremost of them then.
-func sumBounded(pods []*pod) (total api.Resources, excess bool) {
-	var index classIndex
-	count := make([]int64, 0, fewClasses)
-	for _, p := range pods {
-		i, fresh := index.number(p.Class)
-		if fresh {
-			count = append(count, 0)
-		}
-		count[i]++
-	}
-	for i, class := range index.list {
-		n := count[i]
-		r := class.Requests
-		if n > 1 {
-			r = r.Clone()
-			for i := range r {
-				r[i].Value = api.MulSat(r[i].Value, n)
-			}
-		}
-		if total = total.Add(r); len(total) > api.MaxGangResources {
-			total, _ = total.Foremost(api.MaxGangResources, nil)
-			excess = true
-		}
-	}
-	return total, excess
 }
 
 // candidates returns the pods that may be placed, in order, without those that are set aside if enough others are

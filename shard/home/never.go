@@ -17,7 +17,7 @@ import (
 func (c *Core) noNode(g *gang) report.Reason {
 	s := g.search.unfit
 	fits := func(p *pod) bool { return p.Class.Key != s.class.Key && p.UID != s.pod.UID }
-	if g.isUnfit() && (g.started || !c.setAside(g, fits)) {
+	if g.isUnfit() && (g.started || !setAside(c, g, fits)) {
 		return s.reason(c.whyNoRoom(g, s).said(1))
 	}
 	g.search.unfit = nil
@@ -33,8 +33,8 @@ func (c *Core) noNode(g *gang) report.Reason {
 		switch {
 		case g.started:
 			return r
-		case keep != nil && c.setAside(g, keep):
-		case len(g.search.aside.pods) == 0 || !c.drawOthers(g): // some that were set aside may fit with some of these
+		case keep != nil && setAside(c, g, keep):
+		case len(g.search.aside.pods) == 0 || !drawOthers(c, g): // some that were set aside may fit with some of these
 			return r
 		}
 	}

@@ -63,7 +63,7 @@ func (c *Core) triesOthers(g *gang, missing []*pod) bool {
 		like := func(m *pod) bool { return m.asked == p.asked || m.Class.Key == p.Class.Key }
 		return found[p] || !slices.ContainsFunc(missing, like)
 	}
-	if waitsForFirst(c, g) || !c.setAside(g, keep) && !c.drawOthers(g) {
+	if waitsForFirst(c, g) || !setAside(c, g, keep) && !drawOthers(c, g) {
 		return false
 	}
 	if g.started {
@@ -142,7 +142,7 @@ func (g *gang) arrange(pods []*pod) {
 }
 
 // setAside sets pods aside for which keep does not hold, and reports whether others are left to be tried.
-func (c *Core) setAside(g *gang, keep func(*pod) bool) bool {
+func setAside(c *Core, g *gang, keep func(*pod) bool) bool {
 	s := &g.search
 	if !mayChoose(g) || waitsForFirst(c, g) {
 		return false
@@ -169,7 +169,7 @@ func (c *Core) setAside(g *gang, keep func(*pod) bool) bool {
 
 // drawOthers sets all pods aside but as many as the minimum needs, drawn from all that some node may take, and reports
 // whether these are to be tried: which pods find room together may depend on each of them.
-func (c *Core) drawOthers(g *gang) bool {
+func drawOthers(c *Core, g *gang) bool {
 	s := &g.search
 	if g.started || g.tally.placed > 0 || !mayChoose(g) || !unlike(g, true) {
 		return false
@@ -200,9 +200,6 @@ func (c *Core) drawOthers(g *gang) bool {
 	return false
 }
 
-// grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
-func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
-
 // triesFewer sets aside what makes a denied request larger than it has to be, and reports whether less is left to be
 // asked for: of the resource that is short, or of the first that pods request where nothing is named.
 func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
@@ -218,10 +215,10 @@ func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
 	if g.started { // one growth at a time: whatever is smaller than what was denied
 		size := sizeIn(a.denied.GetResource())
 		least := slices.MinFunc(a.pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
-		return c.setAside(g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
+		return setAside(c, g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
 	}
 	keep := smallest(g, a.pods, a.denied.GetResource())
-	return keep != nil && c.setAside(g, keep)
+	return keep != nil && setAside(c, g, keep)
 }
 
 // smallest returns what keeps the smallest pods that make a gang's minimum, if those request less of a resource

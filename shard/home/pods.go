@@ -348,3 +348,41 @@ func (g *gang) inOrder() []*pod {
 func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBound()) }
 
 func isHeld(p *pod) bool { return p.stage == held }
+
+// sum adds up what pods request.
+func sum(pods []*pod) api.Resources {
+	total, _ := sumBounded(pods)
+	return total
+}
+
+// sumBounded is sum, and reports whether the pods request more than api.MaxGangResources resources: the sum is of the
+// foremost of them then.
+func sumBounded(pods []*pod) (total api.Resources, excess bool) {
+	var index classIndex
+	count := make([]int64, 0, fewClasses)
+	for _, p := range pods {
+		i, fresh := index.number(p.Class)
+		if fresh {
+			count = append(count, 0)
+		}
+		count[i]++
+	}
+	for i, class := range index.list {
+		n := count[i]
+		r := class.Requests
+		if n > 1 {
+			r = r.Clone()
+			for i := range r {
+				r[i].Value = api.MulSat(r[i].Value, n)
+			}
+		}
+		if total = total.Add(r); len(total) > api.MaxGangResources {
+			total, _ = total.Foremost(api.MaxGangResources, nil)
+			excess = true
+		}
+	}
+	return total, excess
+}
+
+// grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
+func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }

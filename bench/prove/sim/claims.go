@@ -448,51 +448,6 @@ func (w *world) judge() {
 	}
 }
 
-// namedAs reports whether a pod names its group as one of a kind.
-func namedAs(p *corev1.Pod, kind api.GroupKind) bool {
-	return (p.Labels[api.LabelPodGroup] != "") == (kind == api.BasaltGroup)
-}
-
-// judgeWords judges what a pod says that waits.
-func (w *world) judgeWords(p *corev1.Pod) {
-	refused := func(x policy) bool { return strings.HasPrefix(p.Name, x.prefix) }
-	if w.load.edited[string(p.UID)] || slices.ContainsFunc(w.load.policies, refused) {
-		return
-	}
-	mates, queue := []*corev1.Pod{p}, cmp.Or(p.Labels[api.LabelQueue], api.DefaultQueue)
-	facts := progress.Facts{Nodes: len(w.api.nodes.names())}
-	if name := groupNamed(p); name != "" {
-		mates = w.load.pods(func(o *corev1.Pod) bool { return groupNamed(o) == name && (waits(o) || running(o)) })
-		if g := w.api.group(name); g != nil {
-			facts.Group, facts.Least, queue = namedAs(p, g.kind), g.least, cmp.Or(g.queue, api.DefaultQueue)
-			facts.Floor = w.check.gang(g.uid).floor != nil
-		}
-	}
-	var demand api.Resources
-	for _, p := range mates {
-		demand = demand.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
-	}
-	facts.Admits = !w.load.shutTo(queue)
-	facts.Quota = w.hasQuota(queue, demand, time.Time{})
-	facts.Fits = !slices.ContainsFunc(api.Lineage(queue), func(path string) bool {
-		return slices.ContainsFunc(w.check.limits(path).GetCapability(), func(a *wire.Amount) bool {
-			return demand.Value(a.Resource) > a.Value
-		})
-	})
-	for _, x := range w.shards {
-		why := x.home.Why(&wire.WhyRequest{Namespace: "ns", Name: p.Name, PodUid: string(p.UID)})
-		if why.Home == "" && why.Known && why.GangUid != "" {
-			facts.Why = why.Reason
-		}
-	}
-	w.count("words at rest")
-	said := progress.Said(p)
-	if wrong := facts.Untrue(said); wrong != "" {
-		w.suspect("words of pod "+string(p.UID),
-			fmt.Sprintf("pod %s says %s, %q: %s", p.UID, said.Reason, said.Message, wrong))
-	}
-}
-
 // waits reports whether a pod may be placed, and has no node.
 func waits(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !finished(p) && len(p.Spec.SchedulingGates) == 0
