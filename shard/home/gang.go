@@ -637,8 +637,11 @@ func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
 	missing, amounts := int64(g.isShortOf()), g.charge.amounts
 	lost := amounts.Sub(base)
 	n := lost.Value("pods")
-	if missing == 0 || len(g.group.Floor) > 0 || !base.Fits(amounts) || n == 0 {
+	whole := missing == 0 || len(g.group.Floor) > 0
+	if whole {
 		g.repair.kept = 0
+	}
+	if whole || !base.Fits(amounts) || n == 0 { // where another pod takes the place, it may give it up again
 		return base
 	}
 	if n > g.repair.kept {

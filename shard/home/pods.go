@@ -175,7 +175,11 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.touch(p.gang)
 	}
 	if !p.writing && seen.Condition != before.Condition && !api.NewerVersion(p.version, seen.ResourceVersion) {
+		told, words := p.told, p.words
 		p.shows()
+		if p.gang != nil && (p.told != told || p.words != words) { // another home wrote it, before it knew
+			c.touch(p.gang)
+		}
 	}
 	p.version = newer(p.version, seen.ResourceVersion)
 	if changing && !p.changing() && p.gang != nil {

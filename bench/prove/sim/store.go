@@ -255,9 +255,6 @@ func describeRecord(m proto.Message) string {
 				text += fmt.Sprintf(" %s/%d", v.GetGang().GetUid(), v.GetAttempt())
 			}
 		}
-		if len(m.Pods) > 0 {
-			text += fmt.Sprintf(" names %d", len(m.Pods))
-		}
 		if len(m.Awaits) > 0 {
 			text += " awaits " + strings.Join(m.Awaits, " ")
 		}
