@@ -266,8 +266,7 @@ func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
 
 // namesPod reports whether a reservation names a pod.
 func namesPod(r *wire.ReservationRecord, uid string) bool {
-	_, named := slices.BinarySearch(r.Pods, api.PodID(uid))
-	return named
+	return slices.Contains(r.Pods, api.PodID(uid))
 }
 
 // names judges that a reservation goes on naming the pods that were bound for its gang while they run, and is charged with them.
@@ -691,9 +690,10 @@ func (c *check) placed(ref *wire.GangRef) {
 	}
 	var used api.Resources
 	counted := map[string]bool{}
-	add := func(uid string) {
-		if p := w.api.podByUID(uid); p != nil && !counted[uid] && !finished(p) && (p.Spec.NodeName == "" || c.bound[uid] == ref.Uid) {
-			counted[uid] = true
+	add := func(id string) {
+		p := w.api.podByUID(id)
+		if p != nil && !counted[id] && !finished(p) && !w.mayBeLost(p) && (p.Spec.NodeName == "" || c.bound[id] == ref.Uid) {
+			counted[id] = true
 			used = used.Add(w.api.pods.objects[nameOf(p)].Pod.Class.Requests)
 		}
 	}

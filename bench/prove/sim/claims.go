@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -144,9 +143,8 @@ func (c *check) yielded(events []model.Event[proto.Message]) {
 		}
 		if r := e.Prev.Value.(*wire.ReservationRecord); r.Yields != nil {
 			g := c.gang(r.Gang.Uid)
-			maps.DeleteFunc(g.placed, func(uid string, _ bool) bool { return !g.over[uid] }) // those that have finished count still
 			g.durable = map[string]time.Time{}
-			for uid := range g.placed {
+			for uid := range g.over { // those that have finished count still, however often it is evicted
 				g.durable[uid] = c.w.now
 			}
 			clear(g.placed)
