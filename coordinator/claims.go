@@ -412,6 +412,12 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.setLeaving(g, true)
 }
 
+// yieldsToNobody has a gang leave that its home closes because it was short for too long.
+func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
+	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})
+	c.Claims.Evicted[m.GetRule()]++
+}
+
 // yield tells the home of a gang that it is closed, or which of its pods are condemned.
 func (g *gang) yield() *wire.Envelope {
 	if g.res.yields == nil {
@@ -655,7 +661,9 @@ func (c *Core) loadClaims(records []StoredReservation) {
 
 // ClaimCounts are for metrics.
 type ClaimCounts struct {
-	Made, Dropped uint64
-	Evicted       [3]uint64 // gangs, by rule
-	Condemned     [3]uint64 // surplus pods, by rule
+	Made, Dropped      uint64
+	Evicted, Condemned ByRule // gangs, and surplus pods
 }
+
+// ByRule has a count for each wire.Rule.
+type ByRule [wire.Rule_RULE_STALE + 1]uint64

@@ -692,7 +692,7 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 		}
 		g.res.closing = true
 		if m.GetRule() == wire.Rule_RULE_STALE {
-			c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})
+			yieldsToNobody(c, g, m)
 		}
 		c.put(b, g)
 	}

@@ -134,7 +134,8 @@ var (
 	Claims = declare(Metric{Name: "basalt_claims_total", Kind: Counter, Labels: []string{"outcome"},
 		Help: "Claims of gangs for which others are evicted, by outcome: made, or dropped before the gang was granted what they leave. The difference has ended well, or stands."})
 	EvictedGangs = declare(Metric{Name: "basalt_evicted_gangs_total", Kind: Counter, Labels: []string{"rule"},
-		Help: "Gangs evicted for others, by rule: reclaim (a queue takes back what it deserves) or preempt (a higher priority in the same queue)."})
+		Help: "Gangs evicted, by rule: reclaim (a queue takes back what it deserves), preempt (a higher priority in the " +
+			"same queue) or stale (they lost pods, and nothing could replace these)."})
 	CondemnedPods = declare(Metric{Name: "basalt_evicted_surplus_pods_total", Kind: Counter, Labels: []string{"rule"},
 		Help: "Pods above the minimum of their gangs that are evicted for others while their gangs run on, by rule."})
 	CoordinatorReservations     = declare(Metric{Name: "basalt_coordinator_reservations", Kind: Gauge, Help: "Gangs that hold a reservation."})

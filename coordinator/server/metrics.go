@@ -142,11 +142,11 @@ func (m *metrics) claims(n coordinator.ClaimCounts) {
 	}
 	m.claimsMade.Add(float64(n.Made - m.claimed.Made))
 	m.claimsDropped.Add(float64(n.Dropped - m.claimed.Dropped))
-	for rule, c := range m.evicted {
-		c.Add(float64(n.Evicted[rule] - m.claimed.Evicted[rule]))
-	}
-	for rule, c := range m.condemned {
-		c.Add(float64(n.Condemned[rule] - m.claimed.Condemned[rule]))
+	for rule := range n.Evicted {
+		if rule := wire.Rule(rule); rule != wire.Rule_RULE_UNKNOWN {
+			m.evicted[rule].Add(float64(n.Evicted[rule] - m.claimed.Evicted[rule]))
+			m.condemned[rule].Add(float64(n.Condemned[rule] - m.claimed.Condemned[rule]))
+		}
 	}
 	m.claimed = n
 }

@@ -82,16 +82,22 @@ func TestClaimMetrics(t *testing.T) {
 			t.Errorf("evicted: %v", evicted)
 		}
 	}
+	if n := len(coordinator.ByRule{}); n != len(wire.Rule_name) {
+		t.Fatalf("%d rules are counted, and there are %d", n, len(wire.Rule_name))
+	}
 	check(0, 0, 0, 0)
 	m.termBegins()
-	m.claims(coordinator.ClaimCounts{Made: 2, Dropped: 1, Evicted: [3]uint64{wire.Rule_RULE_RECLAIM: 3, wire.Rule_RULE_PREEMPT: 1}})
-	m.claims(coordinator.ClaimCounts{Made: 3, Dropped: 1, Evicted: [3]uint64{wire.Rule_RULE_RECLAIM: 5, wire.Rule_RULE_PREEMPT: 1}, Condemned: [3]uint64{wire.Rule_RULE_RECLAIM: 7}})
+	m.claims(coordinator.ClaimCounts{Made: 2, Dropped: 1,
+		Evicted: coordinator.ByRule{wire.Rule_RULE_RECLAIM: 3, wire.Rule_RULE_PREEMPT: 1}})
+	m.claims(coordinator.ClaimCounts{Made: 3, Dropped: 1,
+		Evicted:   coordinator.ByRule{wire.Rule_RULE_RECLAIM: 5, wire.Rule_RULE_PREEMPT: 1},
+		Condemned: coordinator.ByRule{wire.Rule_RULE_RECLAIM: 7}})
 	check(3, 1, 5, 1)
 	if got := metrictest.Samples(t, r, "basalt_evicted_surplus_pods_total"); len(got) != len(wire.Rule_name)-1 || got["reclaim "] != 7 {
 		t.Errorf("surplus pods: %v", got)
 	}
 	m.termEnds()
 	m.termBegins()
-	m.claims(coordinator.ClaimCounts{Made: 1, Evicted: [3]uint64{wire.Rule_RULE_PREEMPT: 1}})
+	m.claims(coordinator.ClaimCounts{Made: 1, Evicted: coordinator.ByRule{wire.Rule_RULE_PREEMPT: 1}})
 	check(4, 1, 5, 2)
 }

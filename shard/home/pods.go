@@ -174,10 +174,10 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		p.gang.triesAnew(map[string]*pod{p.UID: p})
 		c.touch(p.gang)
 	}
-	if !p.writing && seen.Condition != before.Condition && !api.NewerVersion(p.version, seen.ResourceVersion) {
-		told, words := p.told, p.words
-		p.shows()
-		if p.gang != nil && (p.told != told || p.words != words) { // another home wrote it, before it knew
+	if said := seen.Condition.Reason; said != p.told && (said != "" || said != before.Condition.Reason) &&
+		!p.writing && !api.NewerVersion(p.version, seen.ResourceVersion) {
+		p.shows() // another home wrote it, which knew less or more: what differs after a while is written anew
+		if p.explainAgain = c.now.Add(c.cfg.ConditionAfter); p.gang != nil {
 			c.touch(p.gang)
 		}
 	}
