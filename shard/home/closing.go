@@ -324,7 +324,11 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
-	if g.tally.bound == g.tally.lost {
+	lost := g.tally.lost // those need not be waited for, unless somebody does: the coordinator drops a claim that takes too long
+	if g.charge.yields.GetTo() != nil {
+		lost = 0
+	}
+	if g.tally.bound == lost {
 		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}
