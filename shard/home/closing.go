@@ -324,7 +324,7 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
-	lost := g.tally.lost // those need not be waited for, unless somebody does: the coordinator drops a claim that takes too long
+	lost := g.tally.lost // not waited for, unless a claimant does: the coordinator drops a claim that takes too long
 	if g.charge.yields.GetTo() != nil {
 		lost = 0
 	}

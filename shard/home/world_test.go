@@ -474,6 +474,11 @@ func (w *world) mayBind(p *process, uid string, commit *wire.Commit) {
 			return // what it lost may be gone before its home hears of that
 		}
 		least = min(least, g.minCount()) - g.tally.placed // pods that are gone since count, too
+		for _, m := range g.members {
+			if there := w.pods[m.Name]; m.stage == committed && (there == nil || there.uid != m.UID) {
+				pods[m.UID] = true // it went before its row was written, and that is not known yet
+			}
+		}
 	}
 	if len(pods) < least {
 		w.failf("%s binds %s with %d of %d pods durable: %s", p.inc, uid, len(pods), least, w.explain(uid))
