@@ -1460,7 +1460,8 @@ func (w *world) calm() {
 		g := w.groups[name]
 		pods, left, running, owned, cpu := 0, 0, 0, true, int64(0)
 		for _, p := range w.pods {
-			if p.group == name && (p.node == "" || w.gangOf(p) == g.uid) {
+			ended := p.finished && p.boundFor != g.uid // for the PodGroup that had the name before
+			if p.group == name && (p.node == "" || w.gangOf(p) == g.uid && !ended) {
 				pods++
 				cpu = max(cpu, p.cpu)
 				if p.node != "" && !p.finished {
