@@ -3,7 +3,6 @@ package effect
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,30 +42,30 @@ func BindDone(o event.BindPod, err error) event.BindDone {
 // notJudged reports whether the API server said that it could not judge a write, and may not be able to for a while: a
 // webhook fails, or the credentials of the shard are not accepted.
 func notJudged(err error) bool {
-	no := apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
-	return no && saidNo(err)
+	_, said := answer(err)
+	return said && (apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err))
 }
 
 // rejected reports whether the API server said no to a write, and is likely to say so again: an admission policy, a
 // webhook that denies it, with whatever code, or a right that is missing. What a proxy in between says is no such
 // answer.
 func rejected(err error) bool {
-	var status apierrors.APIStatus
-	if saidNo(err, 400, 403, 413, 422) {
-		return true
+	status, said := answer(err)
+	switch status.Code {
+	case 400, 403, 413, 422:
+		return said
 	}
-	if !saidNo(err) || !errors.As(err, &status) {
-		return false
-	}
-	says := status.Status().Message
-	return strings.Contains(says, "denied the request") || strings.Contains(says, "denied request")
+	denied := strings.Contains(status.Message, "denied the request") || strings.Contains(status.Message, "denied request")
+	return said && denied
 }
 
-// saidNo reports whether an error is an answer of the API server itself, with one of some codes, or any.
-func saidNo(err error, codes ...int32) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
-		(len(codes) == 0 || slices.Contains(codes, status.Status().Code))
+// answer returns what the API server itself said, if an error is that.
+func answer(err error) (status metav1.Status, said bool) {
+	var of apierrors.APIStatus
+	if !errors.As(err, &of) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return metav1.Status{}, false
+	}
+	return of.Status(), true
 }
 
 // wordsAtMost bounds the bytes of what the API server said that is passed on.

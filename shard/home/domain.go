@@ -209,7 +209,6 @@ func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 type domainLevel struct {
 	keys     []string
 	required bool // there is none below
-	founds   bool // more pods are to come, which have to go to the one that is chosen now
 }
 
 // domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
@@ -324,6 +323,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		s.room, s.nodes = c.room, c.nodes
 	}
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
+	founds := g.group == nil // more pods are to come, which have to go to the domain that is chosen now
 	for i, level := range levels {
 		pin, firm, ok := c.pinAt(g, level, holds)
 		if !ok {
@@ -331,7 +331,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		keys, t := level.keys, &s.levels[i]
 		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
-		if level.founds {
+		if founds {
 			w.sharers = c.surveys.sharersWith(c.now, g.kinOf(missing[0]))
 		} else if !g.started {
 			more := slices.DeleteFunc(g.candidates(), func(p *pod) bool { return p.charged || p.stage != nowhere })
@@ -364,7 +364,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			a, most = sv.find(w, pin, t)
 		}
 		if a != nil && t.areas < areasTried {
-			if t.areas++; level.founds {
+			if t.areas++; founds {
 				c.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
 			}
 			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a

@@ -240,7 +240,7 @@ func founds(c *Core, g *gang) []domainLevel {
 	if len(keys) == 0 || len(keys) > maxFoundingKeys {
 		return nil
 	}
-	return []domainLevel{{keys: keys, founds: true}}
+	return []domainLevel{{keys: keys}}
 }
 
 // maxFoundingKeys is how many labels a Probe may name.

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	scheduling "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
-	"basalt.dev/basalt/api/audit/follow"
+	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/visibility"
@@ -31,6 +29,7 @@ import (
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
+	"basalt.dev/basalt/bench/stage/local/audittest"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -88,19 +87,17 @@ func TestUnlike(t *testing.T) {
 	if len(f.never) > 1+n/500 {
 		t.Errorf("gangs that could start did not in %s: seeds %v", *patience, f.never)
 	}
-	for _, v := range w.auditor.Report().Violations {
-		t.Errorf("auditor: %s", v)
-	}
+	w.noViolations()
 }
 
 // world is a cluster with three shards.
 type world struct {
-	t       *testing.T
-	cluster *local.Cluster
-	kube    *kube.Clients
-	auditor *follow.Auditor
-	pods    cache.Store
-	why     string // URL at which a shard answers users
+	t            *testing.T
+	cluster      *local.Cluster
+	kube         *kube.Clients
+	noViolations func()
+	pods         cache.Store
+	why          string // URL at which a shard answers users
 
 	mu      sync.Mutex
 	figures struct {
@@ -122,19 +119,10 @@ func start(t *testing.T) *world {
 		_, err := w.kube.Core.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{})
 		w.check(err)
 	}
-	etcd, err := clientv3.New(clientv3.Config{
-		Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	w.check(err)
-	w.auditor, err = follow.New(follow.Options{Etcd: etcd, Kube: w.cluster.Config(local.Admin)})
-	w.check(err)
+	w.noViolations = audittest.Start(t, w.cluster, audit.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait(); _ = etcd.Close() })
-	wg.Go(func() {
-		if err := w.auditor.Run(ctx); err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	wg.Go(func() { _ = kubelet.Run(ctx, kubelet.Options{Client: w.kube.Core}) })
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(w.kube.Core.CoreV1().RESTClient(), "pods", "", fields.Everything()),
@@ -142,7 +130,6 @@ func start(t *testing.T) *world {
 	})
 	w.pods = store
 	wg.Go(func() { informer.RunWithContext(ctx) })
-	<-w.auditor.Synced()
 	all, err := w.cluster.StartBasalt(t.Context(), 1, 3, local.BasaltOptions{Restart: true})
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), all))

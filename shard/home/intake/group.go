@@ -109,10 +109,7 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
 		g.Timeout = min(time.Duration(*t)*time.Second, MaxTimeout)
 	}
-	g.StaleAfter = 0
-	if d := bounded(seen.Spec.StaleAfter); d != nil {
-		g.StaleAfter = *d
-	}
+	g.StaleAfter = max(0, bounded(seen.Spec.StaleAfter))
 	g.Deleting = seen.DeletionTimestamp != nil
 	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1alpha1.DisruptPodGroup
 	g.Status = seen.Status

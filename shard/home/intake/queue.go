@@ -96,19 +96,14 @@ const repairFor = 2 * time.Minute
 // SeeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone, and reports whether it
 // said something else before.
 func (o *Objects) SeeRepair(name, uid string, spec *v1alpha1.QueueSpec) bool {
-	was, now := o.repairOf(name), repair{uid, -1, -1}
+	was := o.repairOf(name)
 	if spec == nil {
 		if was.uid != uid {
 			return false // of an earlier one of this name
 		}
 		spec = &v1alpha1.QueueSpec{}
 	}
-	if d := bounded(spec.RepairFor); d != nil {
-		now.keep = *d
-	}
-	if d := bounded(spec.StaleAfter); d != nil {
-		now.stale = *d
-	}
+	now := repair{uid, bounded(spec.RepairFor), bounded(spec.StaleAfter)}
 	if o.repairs[name] = now; now.keep < 0 && now.stale < 0 {
 		delete(o.repairs, name)
 	}
@@ -148,10 +143,10 @@ func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, b
 	return after, by
 }
 
-// bounded returns a duration as it is written, nil for one that the API server would not accept.
-func bounded(d *metav1.Duration) *time.Duration {
+// bounded returns a duration as it is written, -1 for none, and for one that the API server would not accept.
+func bounded(d *metav1.Duration) time.Duration {
 	if d == nil || d.Duration < 0 || d.Duration > v1alpha1.MaxPolicyDuration {
-		return nil
+		return -1
 	}
-	return &d.Duration
+	return d.Duration
 }

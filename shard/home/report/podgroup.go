@@ -306,8 +306,7 @@ func (p *PodGroup) StartRecalled(now time.Time) bool {
 
 // ShowsPreempted reports whether the status says that the gang was evicted as a whole, and has not started since.
 func (p *PodGroup) ShowsPreempted() bool {
-	code := p.said.Scheduled.Code
-	return !p.said.Scheduled.Yes && (code == v1alpha1.ReasonPreempted || code == v1alpha1.ReasonStale)
+	return !p.said.Scheduled.Yes && effects[p.said.Scheduled.Code].evicted
 }
 
 // SeenOfGroup takes note of what a group of another kind shows. Its status has no stamp: what a watch that lags shows is written once

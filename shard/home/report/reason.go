@@ -34,6 +34,7 @@ type effect struct {
 	atOnce   bool   // pods show it at once, not after they have waited for a while
 	next     string // what happens next
 	hopeless bool   // nothing, before somebody changes an object or adds nodes
+	evicted  bool   // the gang is evicted as a whole, and an event has said so
 }
 
 // effects is the table of all reasons. Every code that a PodGroup can show is in it.
@@ -64,11 +65,11 @@ var effects = map[string]effect{
 	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 
 	v1alpha1.ReasonPreempted: {
-		urgent: true, placing: true, pod: v1alpha1.ReasonPreempted,
+		urgent: true, placing: true, pod: v1alpha1.ReasonPreempted, evicted: true,
 		next: "it is admitted again when its queue and all ancestors have room for it",
 	},
 	v1alpha1.ReasonStale: {
-		urgent: true, placing: true, pod: v1alpha1.ReasonStale,
+		urgent: true, placing: true, pod: v1alpha1.ReasonStale, evicted: true,
 		next: "it is admitted again when its queue and all ancestors have room for it",
 	},
 	v1alpha1.ReasonBindingRejected: {
@@ -94,10 +95,7 @@ func (r Reason) Outlasts() bool {
 }
 
 // Blocks reports whether pods wait for the reason, may do so for long, and nothing else has said so.
-func (r Reason) Blocks() bool {
-	evicted := r.Code == v1alpha1.ReasonPreempted || r.Code == v1alpha1.ReasonStale
-	return effects[r.Code].pod != "" && !evicted
-}
+func (r Reason) Blocks() bool { return effects[r.Code].pod != "" && !effects[r.Code].evicted }
 
 // Hopeless reports whether waiting alone does not help.
 func (r Reason) Hopeless() bool { return effects[r.Code].hopeless }
