@@ -272,19 +272,21 @@ func (w *world) explain() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []string
-	unbound := 0
+	unbound, silent := 0, 0
 	for _, p := range w.seen.pods {
-		if p.Spec.NodeName == "" && p.Spec.SchedulerName == api.SchedulerName {
-			if unbound++; unbound <= 4 {
-				said := "nothing said"
-				for _, c := range p.Status.Conditions {
-					if c.Type == v1.PodScheduled {
-						said = c.Reason + ": " + c.Message
-					}
-				}
-				out = append(out, fmt.Sprintf("pod %s: %s", p.Name, said))
-			}
+		if p.Spec.NodeName != "" || p.Spec.SchedulerName != api.SchedulerName {
+			continue
 		}
+		unbound++
+		said := slices.IndexFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+		if said < 0 {
+			silent++
+		} else if c := p.Status.Conditions[said]; len(out) < 4 {
+			out = append(out, fmt.Sprintf("pod %s: %s: %s", p.Name, c.Reason, c.Message))
+		}
+	}
+	if silent > 0 {
+		out = append(out, fmt.Sprintf("%d pods say nothing", silent))
 	}
 	n := 0
 	for _, name := range slices.Sorted(maps.Keys(w.seen.groups)) {

@@ -126,8 +126,8 @@ func (r *remaker) round(ctx context.Context, last bool) error {
 			uids = append(uids, p.UID)
 		}
 		patience := limit / 2
-		if r.faulty != "" { // there it is known to be in vain
-			patience = limit / 6
+		if r.faulty != "" { // there it is known to be in vain, but the pods' conditions say why after ConditionAfter, 10 s
+			patience = limit / 3
 		}
 		if !r.wait(patience, fmt.Sprintf("the new pods of %s to get a node", r.name), bound(uids...)) {
 			for _, p := range r.pods { // whether it is Basalt that does not know it, or the view of this test
