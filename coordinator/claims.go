@@ -412,6 +412,16 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.setLeaving(g, true)
 }
 
+// reopen opens a closing reservation again if the gang has started after all, which shows when all that was asked for
+// it is known, or its minimum is lowered, and nobody waits for its pods to leave. Else it is closing still.
+func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
+	if r == nil || !r.closing {
+		return false, false
+	}
+	r.closing = !m.GetStarted() || r.yields != nil || r.leaving || r.claimedBy != nil
+	return !r.closing, r.closing
+}
+
 // yieldsToNobody has a gang leave that its home closes because it was short for too long.
 func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
 	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})

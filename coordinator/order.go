@@ -486,3 +486,13 @@ func (c *Core) take(now time.Time, b *batch, n *contest, most int) {
 		c.grant(now, b, r)
 	}
 }
+
+// firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.
+func (r *request) firstRank(transaction uint64) api.Rank {
+	rank := r.rank
+	if rank.Order == 0 {
+		rank = api.Rank{Priority: r.priority, Order: transaction}
+	}
+	rank.Gang = r.gang.key.uid
+	return rank
+}

@@ -379,15 +379,16 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		c.refuseMoved(now, from, g, o)
 		return
 	}
-	if g.res != nil && g.res.closing {
-		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends when none of its pods is left")
-		return
-	}
 	if n := c.elsewhere(g, pods); n > 0 {
 		c.refuseElsewhere(now, from, g, n, pods)
 		return
 	}
-	shrunk := c.forgetGone(g, pods)
+	opened, closing := g.res.reopen(m)
+	if closing {
+		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends with its pods")
+		return
+	}
+	shrunk := c.forgetGone(g, pods) || opened
 	least := int(m.GetLeast())
 	var current api.Resources
 	if g.res != nil {
@@ -593,16 +594,6 @@ func (r *reservation) chargedAt(now time.Time) {
 	if r.granted == 0 {
 		r.granted = now.UnixMilli()
 	}
-}
-
-// firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.
-func (r *request) firstRank(transaction uint64) api.Rank {
-	rank := r.rank
-	if rank.Order == 0 {
-		rank = api.Rank{Priority: r.priority, Order: transaction}
-	}
-	rank.Gang = r.gang.key.uid
-	return rank
 }
 
 // repeat answers a request that was acted on before.

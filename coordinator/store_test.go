@@ -102,7 +102,8 @@ func (s *store) commit(t Txn) int64 {
 			r := op.Record
 			key := once("reservations/" + r.Gang.Queue + "/" + r.Gang.Uid)
 			if old := s.reservations[key]; old != nil {
-				if old.State == wire.ReservationState_RESERVATION_CLOSING && r.State != old.State {
+				if old.State == wire.ReservationState_RESERVATION_CLOSING && r.State != old.State &&
+					(!r.Started || old.Yields != nil) {
 					s.problem("%s left closing", key)
 				}
 				if !proto.Equal(old.Rank, r.Rank) || r.Attempt < old.Attempt {

@@ -532,9 +532,9 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "was reserved again with attempt %d after attempt %d", r.attempt, g.attempts[r.queue])
 	case old != nil && r.attempt < old.attempt:
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "went from attempt %d back to attempt %d", old.attempt, r.attempt)
-	case old != nil && old.closing && !r.closing:
+	case old != nil && old.closing && !r.closing && (!r.started || old.yields != nil):
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "was closing and is open again")
-	case old != nil && old.closing:
+	case old != nil && old.closing && r.closing:
 		if name, by, more := r.demand.Exceeds(old.demand); more {
 			a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "is closing and grew by %s of %s", api.FormatAmount(name, by), name)
 		}

@@ -151,6 +151,8 @@ func (c *Core) adjust(g *gang) {
 	if ch.closed {
 		if g.tally.bound+g.tally.committed == 0 && len(g.lost) == 0 {
 			c.release(g)
+		} else if g.started {
+			askToOpen(c, g)
 		}
 		return
 	}
@@ -254,6 +256,16 @@ func (c *Core) adjust(g *gang) {
 			c.release(g)
 		}
 	}
+}
+
+// askToOpen has a gang go on that was completed, or whose minimum was lowered, while it was closed: a Reserve that says
+// that it has started opens its reservation again, unless it is to yield.
+func askToOpen(c *Core, g *gang) {
+	if a := g.charge.reserve; a != nil && sum(g.pick((*pod).isChargeable)).Equal(a.bound) {
+		c.sendReserve(g)
+		return
+	}
+	c.requestQuota(g, nil, true)
 }
 
 // demand returns what the gang is charged for some of its pods: what they request, and no less than its floor. It reports an excess

@@ -40,8 +40,7 @@ func (c *Core) check() error {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
 			}
 		}
-		told := g.charge.closed && g.started && g.charge.yields == nil // the coordinator says that it is to go until it does
-		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large && !told {
+		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large {
 			return fmt.Errorf("gang %s is %s and waits for an answer, and nothing will ask again", uid, g.state)
 		}
 		if (g.state == withdrawing) != (g.withdraw != nil) {

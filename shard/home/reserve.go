@@ -251,7 +251,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
 	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
-	ch.patient, ch.started, ch.least = m.GetPatient(), a.started, a.least
+	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
 	ch.forgetCondemned()
 	ch.most = 0
 	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
@@ -289,7 +289,9 @@ func (c *Core) onDenied(m *wire.Denied) {
 	first := a.denied == nil
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
-		g.charge.closed, g.charge.reserve = true, nil
+		if g.charge.closed = true; !g.started { // else it asks until it is opened again, or has to yield
+			g.charge.reserve = nil
+		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
 			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
