@@ -422,6 +422,17 @@ func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
 	return !r.closing, r.closing
 }
 
+// shrinkClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
+// it, and returns why it gets nothing else.
+func shrinkClosing(c *Core, b *batch, g *gang, demand api.Resources, pods []uint64) (why string) {
+	if !demand.Equal(g.res.demand) && demand.Fits(g.res.demand) && g.batch != b.id {
+		c.charge(g, demand)
+		c.name(g, pods)
+		c.put(b, g)
+	}
+	return "its reservation is closing and ends with its pods"
+}
+
 // yieldsToNobody has a gang leave that its home closes because it was short for too long.
 func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
 	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})

@@ -324,6 +324,9 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
+	if g.charge.reserve != nil {
+		c.sendReserve(g)
+	}
 	lost := g.tally.lost // not waited for, unless a claimant does: the coordinator drops a claim that takes too long
 	if g.charge.yields.GetTo() != nil {
 		lost = 0

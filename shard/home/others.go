@@ -217,15 +217,23 @@ func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
 		least := slices.MinFunc(a.pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
 		return setAside(c, g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
 	}
-	keep := smallest(g, a.pods, a.denied.GetResource())
-	return keep != nil && setAside(c, g, keep)
+	if keep := smallest(g, a.pods, a.denied.GetResource()); keep != nil {
+		return setAside(c, g, keep)
+	}
+	if smallestOf(g, g.pick((*pod).candidate), a.pods, a.denied.GetResource()) == nil {
+		return false
+	}
+	return !waitsForFirst(c, g) && drawOthers(c, g) // these were drawn, as the smallest found no room
 }
 
-// smallest returns what keeps the smallest pods that make a gang's minimum, if those request less of a resource
-// together than some pods do, and nil if they do not.
+// smallest returns what keeps the smallest pods that make a gang's minimum, of those that are not set aside, if they
+// request less of a resource together than some pods do, and nil if they do not.
 func smallest(g *gang, than []*pod, resource string) (keep func(*pod) bool) {
+	return smallestOf(g, g.candidates(), than, resource)
+}
+
+func smallestOf(g *gang, pods, than []*pod, resource string) (keep func(*pod) bool) {
 	size := sizeIn(resource)
-	pods := g.candidates()
 	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
 	pods = pods[:min(len(pods), g.stillNeeds())]
 	least, asked := int64(0), int64(0)

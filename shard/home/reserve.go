@@ -250,7 +250,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
-	ch.reserve, ch.reserved, ch.revision, ch.amounts, ch.pods = nil, true, m.GetReservationRevision(), amounts, a.names
+	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
 	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
 	ch.forgetCondemned()
 	ch.most = 0
@@ -261,9 +261,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	if ch.rank == nil {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
 	}
-	for _, p := range g.members {
-		p.charged = p.charged && ch.names(g, p)
-	}
+	g.named(a.names)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
 			p.charged = true
@@ -274,6 +272,14 @@ func (c *Core) onGranted(m *wire.Granted) {
 	if !a.vain.None() && g.tally.chargeable == 0 { // an older coordinator does so
 		c.pauseUntil(g, c.now.Add(c.cfg.RetryRoom))
 		c.release(g)
+	}
+}
+
+// named takes note of which pods the reservation is for.
+func (g *gang) named(pods []uint64) {
+	g.charge.pods = pods
+	for _, p := range g.members {
+		p.charged = p.charged && g.charge.names(g, p)
 	}
 }
 
@@ -291,6 +297,10 @@ func (c *Core) onDenied(m *wire.Denied) {
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
 		if g.charge.closed = true; !g.started { // else it asks until it is opened again, or has to yield
 			g.charge.reserve = nil
+		}
+		if amounts, err := wire.ToResources(m.GetDemand()); err == nil && amounts.Equal(a.demand) {
+			g.charge.amounts = amounts // it is charged for what is left
+			g.named(a.names)
 		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {

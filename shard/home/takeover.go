@@ -294,7 +294,9 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 // completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods. What this
 // home has given back since says nothing: it may not have known of the PodGroup then.
 func (g *gang) startedBefore() {
-	if ch := &g.charge; g.group != nil && ch.yields == nil && ch.reserved && g.tally.bound > 0 && (ch.started || ch.inherited && !ch.forced && ch.found < int64(g.minCount())) {
+	ch := &g.charge
+	fewer := ch.inherited && !ch.closed && !ch.forced && ch.found < int64(g.minCount())
+	if g.group != nil && ch.yields == nil && ch.reserved && g.tally.bound > 0 && (ch.started || fewer) {
 		g.started = true
 	}
 }

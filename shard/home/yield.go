@@ -33,6 +33,8 @@ func (c *Core) onYield(m *wire.Yield) {
 		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
 	case g.state == waiting && !ch.reserved && ch.reserve != nil && g.tally.bound == 0: // a Granted was lost: nothing was placed under it
 		c.release(g)
+	case g.state == evicting && ch.yields != nil && ch.reserve == nil && g.tally.chargeable < len(ch.pods):
+		c.requestQuota(g, nil, false) // what is left: a pod that ends late does not keep all of it charged
 	case !ch.reserved || ch.yields != nil:
 		return
 	default:
