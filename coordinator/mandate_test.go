@@ -168,6 +168,21 @@ func TestMandatesInTurn(t *testing.T) {
 			r.stuck("v", "victim")
 			return "v"
 		}},
+		{"200 gangs of ten queues find no room, and get no mandate", func(r *rush) string {
+			for _, queue := range numbered("c", 10) {
+				r.queue(queue, nil, rushCPU(1))
+				for _, uid := range numbered(queue+"-", 20) {
+					r.reserve(uid, queue, 1)
+				}
+			}
+			r.reserve("victim", "v", 1)
+			r.pass(time.Second)
+			for _, queue := range numbered("c", 10) {
+				r.stuck(queue, numbered(queue+"-", 20)...)
+			}
+			r.stuck("v", "victim")
+			return "v"
+		}},
 		{"300 gangs find no room, and no plan", func(r *rush) string {
 			for _, uid := range numbered("b", 90) {
 				r.reserve(uid, "b", 1)
