@@ -91,7 +91,7 @@ fuzz: ## fuzz every decoder, FUZZTIME=30s each
 	for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 	echo "$$(dirname $$file) $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
 
-mutants: bin/basalt-bench ## mutate one line of PKG=./coordinator at a time and list the mutants that its tests miss; SAMPLE=120 mutants drawn by SEED; SINCE=REV: only lines changed since
+mutants: bin/basalt-bench ## mutate one expression of PKG=./coordinator at a time and list the mutants that its tests miss; SAMPLE=120 mutants drawn by SEED; SINCE=REV: only lines changed since
 	bin/basalt-bench mutants --package $(PKG) $(if $(SAMPLE),--sample $(SAMPLE) --seed $(SEED)) $(if $(SINCE),--since $(SINCE))
 
 bench: bin/basalt bin/basalt-bench ## run a short set of measurements and print their tables; for more, bin/basalt-bench help

@@ -14,7 +14,7 @@ func mutantsCommand() *cobra.Command {
 	var o mutants.Options
 	c := &cobra.Command{
 		Use:   "mutants",
-		Short: "Mutate one line of a package at a time and list the mutants that its tests miss",
+		Short: "Mutate one expression of a package at a time and list the mutants that its tests miss",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Sample > 0 && o.Since != "" {
@@ -33,6 +33,8 @@ func mutantsCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Since, "since", "", "mutate only lines that changed since this revision")
 	c.Flags().IntVar(&o.Sample, "sample", 0, "draw so many mutants at random; 0 is all")
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of the sample; 0 draws one")
+	c.Flags().IntVar(&o.Seeds, "seeds", 0, "seeds of the simulator that it meets too, and half as many with --progress")
+	c.Flags().IntSliceVar(&o.Only, "only", nil, "numbers of the mutants of the list to run; if empty, all")
 	_ = c.MarkFlagRequired("package")
 	return c
 }

@@ -1,17 +1,15 @@
-// Package mutants mutates one line of a package at a time and lists the mutants that its tests miss. The mutants are those of
-// gremlins; this package prepares a throw-away copy of the repository for it. In the copy, every condition of a case becomes a
-// function literal, because Go's coverage has no block for it and gremlins runs no mutant that it takes for not covered. A whole
-// package takes hours: a sample is drawn from the list of a dry run, and the copy gets a commit that changes the drawn lines by a
-// blank, so that gremlins, told to mutate only what this commit changed, mutates only these.
+// Package mutants changes one expression of a package at a time and lists the changes that no test notices. All drawn
+// mutants are compiled into one program (mutant schemata), and an environment variable says which of them is alive: a
+// mutant costs a run of the tests and no build. It meets the fast tests first, then the others, then the simulator; the
+// first failure ends it.
 package mutants
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -21,21 +19,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
-const gremlins = "github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0"
-
-// Options say which lines are mutated. Since and Sample exclude each other.
+// Options say what is mutated. Since and Sample exclude each other.
 type Options struct {
 	Root    string // of the repository; what is not committed is not in the copy
 	Package string // its folder, relative to Root
 	Since   string // only lines that changed since this revision
-	Sample  int    // only so many mutants, and what shares a line with them
+	Sample  int    // only so many mutants
 	Seed    uint64 // of the sample
+	Seeds   int    // seeds of the simulator that a mutant meets if the tests miss it
+	Only    []int  // numbers of mutants in the list; if empty, all
 }
 
-// Run mutates and prints. The packages below Package are left out, unless Since is given.
-func Run(ctx context.Context, out io.Writer, o Options) (err error) {
+// Run mutates and prints. The packages below Package are left out.
+func Run(ctx context.Context, out io.Writer, o Options) error {
 	tmp, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -45,168 +44,224 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	if err := run(ctx, out, o.Root, "git", "worktree", "add", "--quiet", "--detach", tree, "HEAD"); err != nil {
 		return err
 	}
-	defer func() { _ = run(context.WithoutCancel(ctx), out, o.Root, "git", "worktree", "remove", "--force", tree) }()
-	dir := filepath.Join(tree, o.Package)
-	since := o.Since
-	if o.Sample > 0 || since == "" {
-		if err := prepare(dir); err != nil {
+	defer func() {
+		_ = run(context.WithoutCancel(ctx), out, o.Root, "git", "worktree", "remove", "--force", tree)
+	}()
+	c := copied{
+		dir: filepath.Join(tree, o.Package), test: filepath.Join(tmp, "test"), sim: filepath.Join(tmp, "sim"), seeds: o.Seeds,
+	}
+	drawn, err := c.draw(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := instrument(c.dir, drawn); err != nil {
+		return err
+	}
+	if err := c.build(ctx, out, tree); err != nil {
+		return err
+	}
+	return c.judge(ctx, out, drawn, o.Only)
+}
+
+func (c *copied) draw(ctx context.Context, o Options) ([]mutant, error) {
+	all, err := list(ctx, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Since != "" {
+		lines, err := changed(ctx, c.dir, o.Since)
+		return slices.DeleteFunc(all, func(m mutant) bool { return !lines[at{m.file, m.line}] }), err
+	}
+	if o.Sample == 0 {
+		return all, nil
+	}
+	return draw(all, o.Sample, o.Seed), nil
+}
+
+// copied is the throw-away copy of the repository, and the programs with all mutants built from it.
+type copied struct {
+	dir       string // of the package
+	test, sim string // paths
+	seeds     int
+	stages    []stage
+}
+
+// stage is a run that may kill a mutant. Its limits are several times what it takes without one.
+type stage struct {
+	name string
+	args []string
+	took time.Duration
+}
+
+func (c *copied) build(ctx context.Context, out io.Writer, tree string) error {
+	if err := run(ctx, out, c.dir, "go", "test", "-c", "-buildvcs=false", "-o", c.test, "."); err != nil {
+		return err
+	}
+	if c.seeds > 0 {
+		build := []string{"build", "-buildvcs=false", "-o", c.sim, "./cmd/basalt-bench"}
+		if err := run(ctx, out, tree, "go", build...); err != nil {
 			return err
 		}
 	}
-	if o.Sample > 0 {
-		var listed bytes.Buffer
-		if err := gremlin(ctx, &listed, dir, "--dry-run"); err != nil {
-			return fmt.Errorf("%w\n%s", err, listed.String())
-		}
-		drawn := draw(parse(listed.String()), o.Sample, o.Seed)
-		fmt.Fprintf(out, "drawn with SEED=%d:\n", o.Seed)
-		for _, m := range drawn {
-			fmt.Fprintf(out, "%s at %s:%d\n", m.change, m.file, m.line)
-		}
-		if err := commit(ctx, out, tree, "conditions of cases"); err != nil {
-			return err
-		}
-		if err := mark(dir, drawn); err != nil {
-			return err
-		}
-		if err := commit(ctx, out, tree, "sample"); err != nil {
-			return err
-		}
-		since = "HEAD~1"
+	if err := c.tests(ctx); err != nil || c.seeds == 0 {
+		return err
 	}
-	args := []string{"--timeout-coefficient", "10", "--output-statuses", "lct"}
-	if since != "" {
-		args = append(args, "--diff", since)
+	sim := []string{c.sim, "sim", "--shrink", "0s", "--seeds"}
+	half := strconv.Itoa((c.seeds + 1) / 2)
+	for _, s := range []stage{
+		{name: "sim", args: append(slices.Clone(sim), strconv.Itoa(c.seeds))},
+		{name: "sim --progress", args: append(slices.Clone(sim), half, "--first", "3000", "--progress")},
+	} {
+		began := time.Now()
+		if err := c.meet(ctx, s, 0); err != nil {
+			return fmt.Errorf("%s without a mutant: %w", s.name, err)
+		}
+		s.took = time.Since(began)
+		c.stages = append(c.stages, s)
 	}
-	return gremlin(ctx, out, dir, args...)
+	return nil
 }
 
-func commit(ctx context.Context, out io.Writer, tree, subject string) error {
-	return run(ctx, out, tree, "git", "-c", "user.name=mutants", "-c", "user.email=mutants@localhost", "commit", "--quiet", "--no-verify", "--allow-empty", "-am", subject)
+var passed = regexp.MustCompile(`(?m)^--- (?:PASS|SKIP): (\S+) \((\S+)s\)`)
+
+// tests runs the tests without a mutant. Those of less than a second make one stage, each other one makes its own, the
+// fastest first.
+func (c *copied) tests(ctx context.Context) error {
+	var printed bytes.Buffer
+	if err := run(ctx, &printed, c.dir, c.test, "-test.v"); err != nil {
+		return fmt.Errorf("%w\n%s", err, printed.String())
+	}
+	var fast []string
+	var together time.Duration
+	for _, m := range passed.FindAllStringSubmatch(printed.String(), -1) {
+		took, err := time.ParseDuration(m[2] + "s")
+		if err != nil {
+			return err
+		}
+		if took < time.Second {
+			fast, together = append(fast, m[1]), together+took
+		} else {
+			c.stages = append(c.stages, c.testing(m[1], m[1], took))
+		}
+	}
+	slices.SortStableFunc(c.stages, func(a, b stage) int { return cmp.Compare(a.took, b.took) })
+	c.stages = slices.Insert(c.stages, 0, c.testing("fast tests", strings.Join(fast, "|"), together))
+	return nil
 }
 
-// gremlin runs gremlins inside the package's folder: its paths are relative to there, and so have those of the diff to be.
-// A coverage run out of the test cache would take no time, and every mutant would be too slow.
-func gremlin(ctx context.Context, out io.Writer, dir string, args ...string) error {
-	return run(ctx, out, dir, "go", append([]string{"run", gremlins, "unleash", "--workers", "1"}, args...)...)
+func (c *copied) testing(name, pattern string, took time.Duration) stage {
+	args := []string{c.test, "-test.failfast", "-test.timeout=20m", "-test.run", "^(" + pattern + ")$"}
+	return stage{name: name, args: args, took: took}
 }
 
-func run(ctx context.Context, out io.Writer, dir, name string, args ...string) error {
+// meet runs a stage with one mutant alive. A mutant that never ends meets the limit of processor time; one that grows,
+// that of memory.
+func (c *copied) meet(ctx context.Context, s stage, id int) error {
+	limit := "unlimited"
+	if id > 0 {
+		limit = strconv.Itoa(int(4*s.took/time.Second) + 5)
+	}
+	const limited = `ulimit -t "$0" && ulimit -v 12000000 && exec "$@"`
+	sh := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, limit}, s.args...)...)
+	sh.Dir, sh.Env = c.dir, append(os.Environ(), "BASALT_MUTANT="+strconv.Itoa(id))
+	printed, err := sh.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, first(printed))
+	}
+	return err
+}
+
+var failing = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: .*|^fatal error: .*|^.*\bseed \d+: .{0,120}`)
+
+// first returns what a failed run says about its first failure: the innermost test, if it is one.
+func first(printed []byte) string {
+	found := failing.FindAllSubmatch(printed, 3)
+	for i, f := range slices.Backward(found) {
+		if f[1] != nil || i == 0 {
+			return strings.TrimSpace(string(f[0]))
+		}
+	}
+	return ""
+}
+
+func (c *copied) judge(ctx context.Context, out io.Writer, drawn []mutant, only []int) error {
+	killed := map[string]int{}
+	for i, m := range drawn {
+		id := i + 1
+		if len(only) > 0 && !slices.Contains(only, id) {
+			continue
+		}
+		verdict := "LIVED"
+		for _, s := range c.stages {
+			if err := c.meet(ctx, s, id); err != nil {
+				verdict = fmt.Sprintf("killed by %s (%v)", s.name, err)
+				killed[s.name]++
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if verdict == "LIVED" {
+			killed[verdict]++
+		}
+		change := m.change + ": " + brief(m.old) + " -> " + brief(m.new)
+		fmt.Fprintf(out, "%d %s:%d %s: %s\n", id, m.file, m.line, change, verdict)
+	}
+	fmt.Fprintln(out, killed)
+	return nil
+}
+
+func brief(code string) string { return strings.Join(strings.Fields(code), " ") }
+
+func run(ctx context.Context, out io.Writer, dir string, name string, args ...string) error {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
-	c.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=diff.relative", "GIT_CONFIG_VALUE_0=true", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false -count=1")
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("run %s %s: %w", name, args[0], err)
 	}
 	return nil
 }
 
-type mutant struct {
-	change, file string
-	line         int
+type at struct {
+	file string
+	line int
 }
 
-var runnable = regexp.MustCompile(`(?m)^\s*(?:RUNNABLE|NOT COVERED) (\S+) at ([^:/\s]+):(\d+):\d+`)
+var hunk = regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
 
-// parse reads the list of a dry run. Mutants of packages below have a slash in their names.
-func parse(listed string) []mutant {
-	var out []mutant
-	for _, m := range runnable.FindAllStringSubmatch(listed, -1) {
-		line, _ := strconv.Atoi(m[3])
-		out = append(out, mutant{change: m[1], file: m[2], line: line})
+// changed returns the lines of the package that differ from those of a revision.
+func changed(ctx context.Context, dir, since string) (map[at]bool, error) {
+	var diff bytes.Buffer
+	args := []string{"diff", "-U0", "--relative", "--no-prefix", "--no-color", since, "HEAD", "--", "."}
+	if err := run(ctx, &diff, dir, "git", args...); err != nil {
+		return nil, errors.New(diff.String())
 	}
-	return out
+	lines, file := map[at]bool{}, ""
+	for l := range strings.Lines(diff.String()) {
+		if name, ok := strings.CutPrefix(l, "+++ "); ok {
+			file = strings.TrimSpace(name)
+		}
+		if m := hunk.FindStringSubmatch(l); m != nil {
+			n := 1
+			if m[2] != "" {
+				n, _ = strconv.Atoi(m[2])
+			}
+			for first, _ := strconv.Atoi(m[1]); n > 0; n-- {
+				lines[at{file, first + n - 1}] = true
+			}
+		}
+	}
+	return lines, nil
 }
 
-// draw returns n of them, in their order in the package. The same seed draws the same ones as long as the package is the same.
+// draw returns n of them, in their order in the package. The same seed draws the same ones as long as the package is
+// the same, and a smaller sample is a part of a larger one.
 func draw(all []mutant, n int, seed uint64) []mutant {
-	order := func(a, b mutant) int {
-		return strings.Compare(fmt.Sprintf("%s:%06d %s", a.file, a.line, a.change), fmt.Sprintf("%s:%06d %s", b.file, b.line, b.change))
-	}
 	all = slices.Clone(all)
-	slices.SortFunc(all, order) // gremlins lists them as they end
+	slices.SortStableFunc(all, order)
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	all = all[:min(n, len(all))]
-	slices.SortFunc(all, order)
+	slices.SortStableFunc(all, order)
 	return all
-}
-
-// mark appends a blank to the drawn lines. A line that ends inside a string of several lines has to stay as it is.
-func mark(dir string, drawn []mutant) error {
-	lines := map[string]map[int]bool{}
-	for _, m := range drawn {
-		if lines[m.file] == nil {
-			lines[m.file] = map[int]bool{}
-		}
-		lines[m.file][m.line] = true
-	}
-	for file, marked := range lines {
-		err := rewrite(filepath.Join(dir, file), func(src []byte) []byte {
-			out := bytes.Split(src, []byte("\n"))
-			for line := range marked {
-				if l := out[line-1]; bytes.Count(l, []byte("`"))%2 == 0 {
-					out[line-1] = append(slices.Clone(l), ' ')
-				}
-			}
-			return bytes.Join(out, []byte("\n"))
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prepare rewrites the package's own files, and removes the tests of the packages below.
-func prepare(dir string) error {
-	return filepath.WalkDir(dir, func(file string, d os.DirEntry, err error) error {
-		switch own := filepath.Dir(file) == filepath.Clean(dir); {
-		case err != nil:
-			return err
-		case d.IsDir() || !strings.HasSuffix(file, ".go"):
-			return nil
-		case !own && strings.HasSuffix(file, "_test.go"):
-			return os.Remove(file)
-		case !own || strings.HasSuffix(file, "_test.go"):
-			return nil
-		}
-		return rewrite(file, cases)
-	})
-}
-
-func rewrite(file string, by func([]byte) []byte) error {
-	src, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, by(src), 0o644)
-}
-
-// cases turns the conditions of switches without a tag into function literals. It keeps the lines.
-func cases(src []byte) []byte {
-	set := token.NewFileSet()
-	tree, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution|parser.ParseComments)
-	if err != nil || ast.IsGenerated(tree) {
-		return src
-	}
-	add := map[int]string{} // by offset
-	ast.Inspect(tree, func(n ast.Node) bool {
-		s, ok := n.(*ast.SwitchStmt)
-		if !ok || s.Tag != nil {
-			return true
-		}
-		for _, c := range s.Body.List {
-			for _, cond := range c.(*ast.CaseClause).List {
-				add[set.Position(cond.Pos()).Offset] += "func() bool { return "
-				add[set.Position(cond.End()).Offset] = " }()" + add[set.Position(cond.End()).Offset]
-			}
-		}
-		return true
-	})
-	var out bytes.Buffer
-	for i, b := range src {
-		out.WriteString(add[i])
-		out.WriteByte(b)
-	}
-	return out.Bytes()
 }
