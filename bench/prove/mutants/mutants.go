@@ -184,31 +184,31 @@ func first(printed []byte) string {
 	return ""
 }
 
+// judge takes all mutants through one stage before the next: what lives that long is known early.
 func (c *copied) judge(ctx context.Context, out io.Writer, drawn []mutant, only []int) error {
-	killed := map[string]int{}
+	var alive []int
 	for i, m := range drawn {
-		id := i + 1
-		if len(only) > 0 && !slices.Contains(only, id) {
-			continue
+		if id := i + 1; len(only) == 0 || slices.Contains(only, id) {
+			alive = append(alive, id)
+			fmt.Fprintf(out, "%d %s:%d %s: %s -> %s\n", id, m.file, m.line, m.change, brief(m.old), brief(m.new))
 		}
-		verdict := "LIVED"
-		for _, s := range c.stages {
-			if err := c.meet(ctx, s, id); err != nil {
-				verdict = fmt.Sprintf("killed by %s (%v)", s.name, err)
-				killed[s.name]++
-				break
+	}
+	for _, s := range c.stages {
+		if len(alive) == 0 {
+			break
+		}
+		alive = slices.DeleteFunc(alive, func(id int) bool {
+			err := c.meet(ctx, s, id)
+			if err != nil && ctx.Err() == nil {
+				fmt.Fprintf(out, "%d killed by %s: %v\n", id, s.name, err)
 			}
-		}
+			return err != nil
+		})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if verdict == "LIVED" {
-			killed[verdict]++
-		}
-		change := m.change + ": " + brief(m.old) + " -> " + brief(m.new)
-		fmt.Fprintf(out, "%d %s:%d %s: %s\n", id, m.file, m.line, change, verdict)
+		fmt.Fprintf(out, "after %s %d live: %v\n", s.name, len(alive), alive)
 	}
-	fmt.Fprintln(out, killed)
 	return nil
 }
 
