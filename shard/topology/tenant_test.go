@@ -385,6 +385,38 @@ func (w *tenants) answered(pods []*api.Pod) (n int) {
 	return n
 }
 
+// On many nodes each new selector costs something: a namespace that asks for a thousand in a moment waits for the last of
+// them, and nobody else does.
+func TestSelectorsAtOnce(t *testing.T) {
+	const nodes = 7000
+	w := newTenants()
+	for n := range nodes {
+		node := &api.Node{Name: fmt.Sprint("n", n), ResourceVersion: "1", Labels: map[string]string{"zone": "a"}}
+		w.step(event.NodeSeen{Node: node})
+	}
+	asking := func(namespace string, n int) (pods []*api.Pod) {
+		for i := range n {
+			selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i)}}
+			terms := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: selector}}
+			joins := &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
+			spec := v1.PodSpec{Affinity: &v1.Affinity{PodAffinity: joins}}
+			pods = append(pods, w.see(w.pod(namespace, fmt.Sprint(i), "", nil, spec)))
+		}
+		return pods
+	}
+	good, bad := asking("good", 10), asking("bad", 1000)
+	if n := w.answered(bad); n < countedAtOnce/nodes/2 || n > countedAtOnce/nodes+1 {
+		t.Errorf("%d are counted at once", n)
+	}
+	if n := w.answered(good); n != 10 {
+		t.Errorf("%d of 10 of another namespace are counted", n)
+	}
+	w.pass(5 * time.Second)
+	if n := w.answered(bad); n != 1000 {
+		t.Errorf("%d of 1000 are counted later", n)
+	}
+}
+
 // Where each pod of a namespace is counted by a thousand selectors of its own, its pods may change for a while; then all but the oldest are
 // given up until the namespace is less busy. Nobody else is concerned, and what is counted is always right.
 func TestBusySelectors(t *testing.T) {
