@@ -227,7 +227,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		return
 	}
 	a := g.charge.reserve
-	if g.state == releasing && g.charge.open != nil {
+	if g.state == releasing {
 		g.charge.open.sent = time.Time{} // it crossed our Unreserve
 		c.mark(g)
 		return
@@ -348,10 +348,6 @@ func (c *Core) release(g *gang) {
 
 func (c *Core) awaitUnreserved(g *gang) {
 	o := g.charge.open
-	if o == nil { // nothing was asked for
-		c.become(g, collecting)
-		return
-	}
 	if c.due(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
 			Gang: g.message(), Attempt: g.charge.attempt, Serial: o.serial, TableEpoch: uint64(c.table.Epoch)}}})
@@ -360,7 +356,7 @@ func (c *Core) awaitUnreserved(g *gang) {
 
 func (c *Core) onUnreserved(m *wire.Unreserved) {
 	g := c.gangs[m.GetGangUid()]
-	if g == nil || g.state != releasing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
+	if g == nil || g.state != releasing || m.GetSerial() != g.charge.open.serial {
 		return
 	}
 	g.charge, g.rooms = charge{rank: g.charge.rank}, rooms{}

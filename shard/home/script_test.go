@@ -352,7 +352,7 @@ func (s *script) run(line string) []string {
 		}
 		return s.step(event.PodSeen{Pod: p})
 
-	case "node": // NAME [silent] cpu= pods= labels=KEY:VALUE,...
+	case "node": // NAME [silent] taint=KEY cpu= pods= labels=KEY:VALUE,...
 		n := &api.Node{Name: w.plain[0], Allocatable: cores(w.num("cpu"), w.toNum(w.or("pods", "110"))), Labels: map[string]string{}}
 		for label := range strings.SplitSeq(w.value["labels"], ",") {
 			if k, v, ok := strings.Cut(label, ":"); ok {
@@ -360,7 +360,10 @@ func (s *script) run(line string) []string {
 			}
 		}
 		if w.has("silent") {
-			n.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}}
+			w.value["taint"] = v1.TaintNodeUnreachable
+		}
+		if key := w.value["taint"]; key != "" {
+			n.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoExecute}}
 		}
 		return s.step(event.NodeSeen{Node: n})
 

@@ -129,7 +129,7 @@ type namedBy struct {
 // readNames learns from the reservations which gang each pod is charged to, before the pods of a takeover are looked at.
 func (c *Core) readNames(sequence uint64) {
 	c.named = nil
-	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
+	if c.table == nil || c.read == nil || c.read.Sequence != sequence || len(c.gaining) == 0 {
 		return
 	}
 	c.named = make(map[uint64]*namedBy, len(c.read.Reservations))
@@ -168,7 +168,7 @@ func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 
 // activate takes up the buckets that were gained, when the list of pods just seen is the one after the read.
 func (c *Core) activate(sequence uint64) {
-	if c.table == nil || c.read == nil || c.read.Sequence != sequence || sequence == 0 || len(c.gaining) == 0 {
+	if c.table == nil || c.read == nil || c.read.Sequence != sequence || len(c.gaining) == 0 {
 		return
 	}
 	found, intents := c.read.Reservations, c.read.Intents

@@ -29,7 +29,7 @@ func (c *Core) onYield(m *wire.Yield) {
 	switch {
 	case m.GetAttempt() != ch.attempt || g.dropped:
 		return
-	case g.state == releasing && ch.open != nil:
+	case g.state == releasing:
 		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
 	case g.state == waiting && !ch.reserved && ch.reserve != nil && g.tally.bound == 0: // a Granted was lost: nothing was placed under it
 		c.release(g)

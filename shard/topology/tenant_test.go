@@ -385,8 +385,8 @@ func (w *tenants) answered(pods []*api.Pod) (n int) {
 	return n
 }
 
-// On many nodes each new selector costs something: a namespace that asks for a thousand in a moment waits for the last of
-// them, and nobody else does.
+// On many nodes each new selector costs something: a namespace that asks for a thousand in a moment waits for the last
+// of them, and nobody else does.
 func TestSelectorsAtOnce(t *testing.T) {
 	const nodes = 7000
 	w := newTenants()
