@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,12 +48,14 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 		return c.nextInArea(r, missing)
 	}
 	kinds := kindsOf(missing)
-	if next, found := c.nextByGrade(r, kinds); found {
-		return next, true
-	}
-	if g.overtaken(r, kinds) {
-		r.pauses = true
-		return next, false
+	if g.search.order < firstDrawn { // a drawn order looks for any nodes
+		if next, found := c.nextByGrade(r, kinds); found {
+			return next, true
+		}
+		if g.overtaken(r, kinds) {
+			r.pauses = true
+			return next, false
+		}
 	}
 	preferred := map[api.Incarnation][]*pod{}
 	for _, p := range missing {
@@ -61,7 +64,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 		}
 	}
 	for _, m := range c.table.Members {
-		o := option{shard: m.Incarnation, class: 2, turn: g.search.turnOf(m.Incarnation)}
+		o := option{shard: m.Incarnation, class: 2, turn: g.search.turnOf(m.Incarnation, r.asked[m.Incarnation])}
 		if r.done[o.shard] || c.owned[o.shard] == 0 {
 			continue
 		}
@@ -69,9 +72,13 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 			o.class = 1
 		}
 		if s := c.summaries[o.shard]; s != nil {
-			o.pods, o.room, o.grade = s.share(kinds, o.shard == c.cfg.Self), fits(s.left, kinds), c.highest(r, s, o.shard, kinds)
+			o.pods = s.share(kinds, o.shard == c.cfg.Self, g.search.order > 0)
+			o.room, o.grade = fits(s.left, kinds), c.highest(r, s, o.shard, kinds)
 		} else {
 			o.pods = missing
+		}
+		if r.scatters && !r.asked[o.shard] {
+			r.scatter(&g.search, &o)
 		}
 		if few := preferred[o.shard]; len(few) > 0 {
 			if o.class = 0; len(o.pods) < len(missing) {
@@ -136,10 +143,30 @@ func drawn(id string, order uint32) uint64 {
 	return xxhash.Sum64(binary.LittleEndian.AppendUint32([]byte(id), order))
 }
 
-// turnOf returns when a shard is asked, among others: 0 where it is not drawn.
-func (s *search) turnOf(shard api.Incarnation) uint64 {
-	if s.order < firstDrawn {
-		return 0
+// drawnClass is the same for classes.
+func drawnClass(class *api.Class, order uint32) uint64 {
+	return drawn(string(binary.LittleEndian.AppendUint64(nil, class.Hash())), order)
+}
+
+// scatter has a shard asked for some of its pods first, for the others may go to others.
+func (r *round) scatter(by *search, o *option) {
+	some := slices.DeleteFunc(slices.Clone(o.pods), func(p *pod) bool {
+		return drawn(p.UID+string(o.shard), by.order)%2 == 0
+	})
+	if len(some) > 0 {
+		o.pods = some
+		return
 	}
-	return drawn(string(shard), s.order)
+	r.asked[o.shard], o.turn = true, by.turnOf(o.shard, true)
+}
+
+// turnOf returns when a shard is asked, among others, once more after all: 0 where it is not drawn.
+func (s *search) turnOf(shard api.Incarnation, again bool) uint64 {
+	switch {
+	case s.order < firstDrawn:
+		return 0
+	case again:
+		return math.MaxUint64 - drawn(string(shard), s.order)>>1
+	}
+	return drawn(string(shard), s.order) >> 1
 }

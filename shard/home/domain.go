@@ -326,7 +326,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	founds := g.group == nil // more pods are to come, which have to go to the domain that is chosen now
 	for i, level := range levels {
 		pin, firm, ok := c.pinAt(g, level, holds)
-		if !ok {
+		if !ok || !level.required && s.scatters() {
 			continue
 		}
 		keys, t := level.keys, &s.levels[i]

@@ -243,21 +243,40 @@ func (c *Core) releaseStalled(g *gang) {
 
 // releaseHeld withdraws what a gang holds.
 func (c *Core) releaseHeld(g *gang) {
-	var shards []api.Incarnation
+	of := map[api.Incarnation][]*pod{}
 	for _, p := range g.pick(isHeld) {
-		if !slices.Contains(shards, p.shard) {
-			shards = append(shards, p.shard)
-		}
-		p.letGo()
+		of[p.shard] = append(of[p.shard], p)
 	}
 	serial := c.serial(g)
-	slices.Sort(shards)
-	for _, shard := range shards {
+	for _, shard := range api.SortedKeys(of) {
+		c.summaries[shard].giveBack(of[shard], g.members)
+		for _, p := range of[shard] {
+			p.letGo()
+		}
 		if c.isMember(shard) {
 			c.sendWithdraw(g, shard, serial, nil)
 		}
 	}
 	g.tally = c.count(g)
+}
+
+// giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may
+// get now: that is counted no more.
+func (s *summary) giveBack(pods []*pod, members map[string]*pod) {
+	if s == nil {
+		return
+	}
+	for _, p := range pods {
+		s.left = s.left.Add(p.asked.Requests)
+		if room, counted := s.room[p.asked.Hash()]; counted {
+			s.room[p.asked.Hash()] = room + 1
+		}
+	}
+	for _, p := range members {
+		if p.charged && p.asked != nil && s.room[p.asked.Hash()] == 0 {
+			delete(s.room, p.asked.Hash())
+		}
+	}
 }
 
 // uncharge ends the charge of further pods of a started gang that find no capacity. They are charged again when the gang wakes.

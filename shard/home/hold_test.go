@@ -42,7 +42,7 @@ func TestShare(t *testing.T) {
 			for _, own := range []bool{true, false} {
 				s := &summary{left: c.left, room: c.room}
 				got := map[*api.Class]int{}
-				for _, p := range s.share(kinds, own) {
+				for _, p := range s.share(kinds, own, false) {
 					got[p.Class]++
 				}
 				wantSmall, wantLarge := c.wantSmall, c.wantLarge

@@ -30,11 +30,12 @@ func (c *Core) noNode(g *gang) report.Reason {
 		if of == nil {
 			keep = smallest(g, g.choose(), lacks)
 		}
+		some := len(g.search.aside.pods) > 0
 		switch {
 		case g.started:
 			return r
 		case keep != nil && setAside(c, g, keep):
-		case len(g.search.aside.pods) == 0 || !drawOthers(c, g): // some that were set aside may fit with some of these
+		case !some || !drawOthers(c, g): // some that were set aside may fit with some of these
 			return r
 		}
 	}

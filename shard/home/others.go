@@ -22,6 +22,17 @@ type aside struct {
 	again time.Time // before that, no further pods are set aside, unless it has more than
 	of    int       // so many
 	drawn int       // so often, others were drawn
+
+	never map[uint64]bool // hashes of classes that no node takes
+	nodes uint64          // Core.nodes then
+}
+
+// neverTakes notes that no node takes a pod, not even an empty one: others of its class are not drawn.
+func (a *aside) neverTakes(p *pod, nodes uint64) {
+	if a.nodes != nodes || a.never == nil {
+		a.never, a.nodes = map[uint64]bool{}, nodes
+	}
+	a.never[p.Class.Hash()] = true
 }
 
 // pauses has the pods that came first tried again after a pause, which grows as others are drawn in vain.
@@ -30,7 +41,7 @@ func (a *aside) pauses(c *Core, of int) {
 	if a.drawn > 0 {
 		pause = min(pause, c.cfg.BackoffMin<<min((a.drawn-1)/drawsAtOnce, 8))
 	}
-	*a = aside{again: c.now.Add(pause), of: of, drawn: a.drawn}
+	*a = aside{again: c.now.Add(pause), of: of, drawn: a.drawn, never: a.never, nodes: a.nodes}
 }
 
 // waitsForFirst reports whether it is the turn of the pods that came first.
@@ -80,7 +91,8 @@ func (c *Core) triesOthers(g *gang, missing []*pod) bool {
 // node for a large one. So after a round that failed, what it held is let go, and another order is tried at once, up
 // to ordersAtOnce of them; then the gang sleeps, no longer than Config.BackoffMax while it keeps its reservation, and
 // goes on with further orders. The second one is by size, the third by size with those first that are tied to others;
-// all that follow are drawn, and node shards take any node that takes a pod then, not the best. Each order costs as
+// all that follow are drawn, and any node that takes a pod will do then, not the best. Every other one of these
+// scatters the pods over all shards and domains: else the first shard would get all that it takes. Each order costs as
 // much as a round, and only gangs whose pods differ or are tied pay for it. One that has tried many tries one more each
 // time that it wakes; and since what it lets go of looks like room that others left, it is not woken before its pause
 // ends (sleep.go).
@@ -93,6 +105,9 @@ const (
 	bySizeTied   = 2
 	firstDrawn   = 3
 )
+
+// scatters reports whether an order is one that goes to any shard, and to any domain that will do.
+func (s *search) scatters() bool { return s.order >= firstDrawn && s.order%2 == 0 }
 
 // reorders lets go of what a gang holds, and has its pods tried in another order, if that may help.
 func (c *Core) reorders(g *gang) bool {
@@ -137,8 +152,28 @@ func (g *gang) arrange(pods []*pod) {
 			return cmp.Or(cmp.Compare(tied(a), tied(b)), cmp.Compare(size(a), size(b)))
 		})
 	default:
-		slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(drawn(a.UID, order), drawn(b.UID, order)) })
+		slices.SortStableFunc(pods, g.search.drawnBefore)
 	}
+}
+
+// drawnBefore is a drawn order: of the pods, or, in two of four, of their classes, for those of one role often belong
+// together.
+func (s *search) drawnBefore(a, b *pod) int {
+	if s.order%4 < 2 {
+		if d := cmp.Compare(drawnClass(a.Class, s.order), drawnClass(b.Class, s.order)); d != 0 {
+			return d
+		}
+	}
+	return cmp.Compare(drawn(a.UID, s.order), drawn(b.UID, s.order))
+}
+
+// inOrderOf returns some of all pods in the order of all: shards are chosen for them class by class.
+func inOrderOf(all, some []*pod) []*pod {
+	is := make(map[*pod]bool, len(some))
+	for _, p := range some {
+		is[p] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(p *pod) bool { return !is[p] })
 }
 
 // setAside sets pods aside for which keep does not hold, and reports whether others are left to be tried.
@@ -175,12 +210,13 @@ func drawOthers(c *Core, g *gang) bool {
 		return false
 	}
 	all, needs := g.pick((*pod).candidate), g.stillNeeds()
-	for pool := slices.Clone(all); len(pool) > needs; {
+	never := func(p *pod) bool { return s.aside.nodes == c.nodes && s.aside.never[p.Class.Hash()] }
+	for pool := slices.DeleteFunc(slices.Clone(all), never); len(pool) >= needs && len(all) > needs; {
 		if s.aside.drawn++; s.aside.drawn%drawsAtOnce == 0 {
 			break
 		}
 		s.order = max(s.order+1, firstDrawn)
-		slices.SortStableFunc(pool, func(a, b *pod) int { return cmp.Compare(drawn(a.UID, s.order), drawn(b.UID, s.order)) })
+		slices.SortStableFunc(pool, s.drawnBefore)
 		s.aside.pods, s.aside.again = map[string]bool{}, time.Time{}
 		for _, p := range all {
 			s.aside.pods[p.UID] = true

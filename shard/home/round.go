@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -15,28 +16,29 @@ import (
 // round is one pass over the node shards. It asks each for what its summary shows, once or until the shard says that there is no
 // more. A round that tries asks for more, until the shard refuses some.
 type round struct {
-	asked   map[api.Incarnation]bool
-	done    map[api.Incarnation]bool // and did not say that there is more
-	refused map[api.Incarnation]bool // refused something, or did not answer
-	trying  bool                     // more than summaries say is asked for,
-	more    map[api.Incarnation]int  // so many pods of each class next
-	graded  map[gradeKey]int         // how often it was asked for nodes of a grade or above,
-	least   uint32                   // this grade; 0 for none
-	said    map[gradeKey]uint32      // grades in refusals, of classes with leanings
-	last    api.Incarnation          // asked last,
-	rest    []*pod                   // for these in further messages, each of which has an answer of its own
-	short   bool                     // it has too little as far as we know
-	shard   api.Incarnation          // that has not answered, "" for none
-	open    call
-	body    *wire.HoldRequest
-	pods    []*pod       // of body
-	fresh   []kind       // those of them that had no hold there
-	classes []*api.Class // of body
-	never   classCount   // of shards where not even an empty node would take a pod of the class
-	silent  bool         // one did not answer
-	area    *area        // that it is confined to, nil for none
-	pauses  bool         // it ends because others were faster
-	gained  bool         // a pod got a hold: the place of others of the gang may depend on it
+	asked    map[api.Incarnation]bool
+	done     map[api.Incarnation]bool // and did not say that there is more
+	refused  map[api.Incarnation]bool // refused something, or did not answer
+	trying   bool                     // more than summaries say is asked for,
+	more     map[api.Incarnation]int  // so many pods of each class next
+	graded   map[gradeKey]int         // how often it was asked for nodes of a grade or above,
+	least    uint32                   // this grade; 0 for none
+	said     map[gradeKey]uint32      // grades in refusals, of classes with leanings
+	last     api.Incarnation          // asked last,
+	rest     []*pod                   // for these in further messages, each of which has an answer of its own
+	short    bool                     // it has too little as far as we know
+	shard    api.Incarnation          // that has not answered, "" for none
+	open     call
+	body     *wire.HoldRequest
+	pods     []*pod       // of body
+	fresh    []kind       // those of them that had no hold there
+	classes  []*api.Class // of body
+	never    classCount   // of shards where not even an empty node would take a pod of the class
+	silent   bool         // one did not answer
+	area     *area        // that it is confined to, nil for none
+	scatters bool         // it asks each shard for some of the pods first
+	pauses   bool         // it ends because others were faster
+	gained   bool         // a pod got a hold: the place of others of the gang may depend on it
 }
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
@@ -75,7 +77,8 @@ func (c *Core) seek(g *gang) bool {
 		if !c.takeSlot(g) || !c.confine(g, missing) {
 			return false
 		}
-		s.round = &round{area: s.area, asked: map[api.Incarnation]bool{}, done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
+		s.round = &round{area: s.area, scatters: s.area == nil && s.scatters(), asked: map[api.Incarnation]bool{},
+			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -117,6 +120,9 @@ func (c *Core) seek(g *gang) bool {
 			return false
 		}
 		r.began(next)
+		if s.order > 0 {
+			next.pods = inOrderOf(missing, next.pods)
+		}
 		r.last, r.short = next.shard, len(next.pods) < len(missing) && r.area == nil
 		r.rest = append(g.pick(func(p *pod) bool { return p.stage == held && p.shard == next.shard }), next.pods...)
 	}
@@ -204,36 +210,12 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		c.mark(g)
 		return
 	}
-	if !r.silent && c.reorders(g) {
+	never, all := neverTaken(c, g, r, missing)
+	if never == nil && !r.silent && c.reorders(g) {
 		return
 	}
 	if g.search.orders >= g.search.ordersNow() && !g.charge.patient { // another order may need other nodes
 		c.releaseHeld(g)
-	}
-	members := 0
-	for _, m := range c.table.Members {
-		if c.owned[m.Incarnation] > 0 {
-			members++
-		}
-	}
-	var lacking classIndex
-	var never *pod
-	all := true // of them would find no room at empty nodes
-	for _, p := range missing {
-		if _, fresh := lacking.number(p.asked); !fresh {
-			continue
-		}
-		none := r.never.of(p.asked)
-		for _, m := range c.table.Members { // not asked, but its largest node is too small
-			if s := c.summaries[m.Incarnation]; !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
-				none++
-			}
-		}
-		if none < members || members == 0 || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
-			all = false
-		} else if never == nil {
-			never = p
-		}
 	}
 	if never != nil && !g.started && c.triesOthers(g, []*pod{never}) {
 		return
@@ -270,6 +252,37 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		return
 	}
 	c.sleep(g, false)
+}
+
+// neverTaken returns a missing pod that no node takes, not even an empty one, nil for none, and whether none takes any.
+func neverTaken(c *Core, g *gang, r *round, missing []*pod) (never *pod, all bool) {
+	members := 0
+	for _, m := range c.table.Members {
+		if c.owned[m.Incarnation] > 0 {
+			members++
+		}
+	}
+	var lacking classIndex
+	all = true
+	for _, p := range missing {
+		if _, fresh := lacking.number(p.asked); !fresh {
+			continue
+		}
+		none := r.never.of(p.asked)
+		for _, m := range c.table.Members { // not asked, but its largest node is too small
+			s := c.summaries[m.Incarnation]
+			if !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
+				none++
+			}
+		}
+		if none < members || members == 0 || c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) {
+			all = false
+			continue
+		}
+		g.search.aside.neverTakes(p, c.nodes)
+		never = cmp.Or(never, p)
+	}
+	return never, all
 }
 
 func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {

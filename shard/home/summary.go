@@ -39,9 +39,10 @@ func (s *summary) take(kinds []kind) {
 	}
 }
 
-// share returns those of some pods that fit according to the summary, classes of which the fewest pods fit first. At a shard of
-// another process it leaves an eighth: that one's own gangs have taken some since.
-func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
+// share returns those of some pods that fit according to the summary, classes of which the fewest pods fit first, or
+// in the order that they have. At a shard of another process it leaves an eighth: that one's own gangs have taken some
+// since.
+func (s *summary) share(kinds []kind, own, ordered bool) (pods []*pod) {
 	keep := func(n int64) int64 {
 		if own {
 			return n
@@ -60,9 +61,11 @@ func (s *summary) share(kinds []kind, own bool) (pods []*pod) {
 		}
 		parts = append(parts, p)
 	}
-	slices.SortStableFunc(parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(b.pods[0].Tied, a.pods[0].Tied), cmp.Compare(a.most, b.most))
-	})
+	if !ordered {
+		slices.SortStableFunc(parts, func(a, b part) int {
+			return cmp.Or(cmp.Compare(b.pods[0].Tied, a.pods[0].Tied), cmp.Compare(a.most, b.most))
+		})
+	}
 	left := s.left
 	for _, p := range parts {
 		if n := min(int64(len(p.pods)), p.most, keep(p.class.Requests.Often(left))); n > 0 {

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
@@ -126,7 +127,7 @@ type ruledSleepers struct {
 	left   map[string]int  // so many of the first are still to wake because of that
 	again  map[string]time.Time
 	next   time.Time
-	shut   map[string]map[uint64]shut // by namespace, and hash of a class
+	shut   map[string]map[uint64]shut // by namespace, and hash of a class and of its company
 
 	entering map[kin]int       // gangs of one pod that have asked for quota and have no room yet
 	turns    recent[kin, turn] // what came of those that asked before
@@ -186,6 +187,7 @@ func (c *Core) openRuled(namespace string) {
 
 // shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
 func (c *Core) shutFor(g *gang, missing []*pod) {
+	beside := g.company()
 	for _, p := range missing {
 		if !c.ruled(p) {
 			continue
@@ -195,8 +197,24 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 			of = map[uint64]shut{}
 			c.ruledSleepers.shut[p.Namespace] = of
 		}
-		of[p.asked.Hash()] = shut{c.room, c.now}
+		of[p.asked.Hash()+beside] = shut{c.room, c.now}
 	}
+}
+
+// company tells gangs apart whose pods are of several classes, 0 for all others: what a pod finds no node beside in one
+// of them, it may in another.
+func (g *gang) company() (sum uint64) {
+	of := map[uint64]bool{}
+	for _, p := range g.members {
+		if p.charged && p.asked != nil && !of[p.asked.Hash()] {
+			of[p.asked.Hash()] = true
+			sum += bits.RotateLeft64(p.asked.Hash(), 1)
+		}
+	}
+	if len(of) < 2 {
+		return 0
+	}
+	return sum
 }
 
 // open returns how many pods like one may be placed now, as far as domains are concerned; with more, if others are placed before them.
@@ -281,8 +299,10 @@ func (c *Core) isShut(g *gang, missing []*pod) bool {
 	if len(of) == 0 {
 		return false
 	}
+	beside := g.company()
 	for _, p := range missing {
-		if s, shut := of[p.asked.Hash()]; shut && s.room == c.room && c.now.Before(s.at.Add(c.cfg.BackoffMax)) {
+		s, shut := of[p.asked.Hash()+beside]
+		if shut && s.room == c.room && c.now.Before(s.at.Add(c.cfg.BackoffMax)) {
 			return true
 		}
 	}

@@ -122,7 +122,7 @@ func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 			if len(k.class.Leanings) > 0 {
 				o.least = c.nextBest(r, k.class, o.shard)
 			}
-			o.pods, o.room = s.share(kinds[i:i+1], o.shard == c.cfg.Self), fits(s.left, kinds[i:i+1])
+			o.pods, o.room = s.share(kinds[i:i+1], o.shard == c.cfg.Self, false), fits(s.left, kinds[i:i+1])
 			if len(o.pods) > 0 && (!found || o.before(next)) {
 				next, found = o, true
 			}
@@ -137,7 +137,8 @@ func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 // began notes that a round asks a shard.
 func (r *round) began(o option) {
 	if r.least = o.least; r.least == 0 {
-		r.asked[o.shard], r.done[o.shard] = true, true
+		r.done[o.shard] = !r.scatters || r.asked[o.shard]
+		r.asked[o.shard] = true
 		return
 	}
 	if r.graded == nil {

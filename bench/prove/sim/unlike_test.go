@@ -61,11 +61,32 @@ func TestUnlike(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d gangs can start, the longest wait was %s; missed: %v", startable, n, longest, missed)
-	if len(missed) > 2+n/200 { // of some, hardly any order and choice will do
+	if len(missed) > 1+n/1000 { // of some, hardly any order and choice will do
 		t.Errorf("%d of %d gangs did not start", len(missed), startable)
 	}
 	if len(silent) > 0 {
 		t.Errorf("%d gangs cannot start, and do not say why: seeds %v", len(silent), silent)
+	}
+}
+
+// TestUnlikeKept: gangs start that did not, for a reason each.
+func TestUnlikeKept(t *testing.T) {
+	for seed, why := range map[uint64]string{
+		758:   "after a failed order nothing was known to be free at shards that held some of it",
+		1163:  "the first shard of a round gets all that it takes, and another order asks it for the same",
+		20238: "pods that find no node by themselves may find one beside another",
+		20320: "preferred nodes were tried in each order, and before all other pods",
+		20467: "others were not drawn for pods that all nodes together cannot hold",
+		30544: "whole roles are drawn, or the only choice that does comes up once in 126",
+		31114: "shards were asked for the pods that fit least often first, whatever the order",
+		31299: "one domain, or one shard, was tried for all in each order",
+	} {
+		c := unlike.Draw(seed)
+		w, bound := unlikeWorld(c)
+		w.until(10*time.Second, func() bool { return bound() >= c.Least() })
+		if bound() < c.Least() {
+			t.Errorf("seed %d does not start: %s\n%s", seed, why, c)
+		}
 	}
 }
 
