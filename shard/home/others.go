@@ -22,17 +22,6 @@ type aside struct {
 	again time.Time // before that, no further pods are set aside, unless it has more than
 	of    int       // so many
 	drawn int       // so often, others were drawn
-
-	never map[uint64]bool // hashes of classes that no node takes
-	nodes uint64          // Core.nodes then
-}
-
-// neverTakes notes that no node takes a pod, not even an empty one: others of its class are not drawn.
-func (a *aside) neverTakes(p *pod, nodes uint64) {
-	if a.nodes != nodes || a.never == nil {
-		a.never, a.nodes = map[uint64]bool{}, nodes
-	}
-	a.never[p.Class.Hash()] = true
 }
 
 // pauses has the pods that came first tried again after a pause, which grows as others are drawn in vain.
@@ -41,7 +30,7 @@ func (a *aside) pauses(c *Core, of int) {
 	if a.drawn > 0 {
 		pause = min(pause, c.cfg.BackoffMin<<min((a.drawn-1)/drawsAtOnce, 8))
 	}
-	*a = aside{again: c.now.Add(pause), of: of, drawn: a.drawn, never: a.never, nodes: a.nodes}
+	*a = aside{again: c.now.Add(pause), of: of, drawn: a.drawn}
 }
 
 // waitsForFirst reports whether it is the turn of the pods that came first.
@@ -210,8 +199,7 @@ func drawOthers(c *Core, g *gang) bool {
 		return false
 	}
 	all, needs := g.pick((*pod).candidate), g.stillNeeds()
-	never := func(p *pod) bool { return s.aside.nodes == c.nodes && s.aside.never[p.Class.Hash()] }
-	for pool := slices.DeleteFunc(slices.Clone(all), never); len(pool) >= needs && len(all) > needs; {
+	for pool := slices.Clone(all); len(pool) > needs; {
 		if s.aside.drawn++; s.aside.drawn%drawsAtOnce == 0 {
 			break
 		}

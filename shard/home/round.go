@@ -210,7 +210,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		c.mark(g)
 		return
 	}
-	never, all := neverTaken(c, g, r, missing)
+	never, all := neverTaken(c, r, missing)
 	if never == nil && !r.silent && c.reorders(g) {
 		return
 	}
@@ -255,7 +255,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 }
 
 // neverTaken returns a missing pod that no node takes, not even an empty one, nil for none, and whether none takes any.
-func neverTaken(c *Core, g *gang, r *round, missing []*pod) (never *pod, all bool) {
+func neverTaken(c *Core, r *round, missing []*pod) (never *pod, all bool) {
 	members := 0
 	for _, m := range c.table.Members {
 		if c.owned[m.Incarnation] > 0 {
@@ -279,7 +279,6 @@ func neverTaken(c *Core, g *gang, r *round, missing []*pod) (never *pod, all boo
 			all = false
 			continue
 		}
-		g.search.aside.neverTakes(p, c.nodes)
 		never = cmp.Or(never, p)
 	}
 	return never, all
