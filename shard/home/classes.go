@@ -69,28 +69,6 @@ func (x *classIndex) findBy(hash uint64, class *api.Class) int {
 	return int(n)
 }
 
-// classCount counts things by class.
-type classCount struct {
-	classIndex
-	n []int
-}
-
-func (x *classCount) add(class *api.Class) {
-	i, fresh := x.number(class)
-	if fresh {
-		x.n = append(x.n, 0)
-	}
-	x.n[i]++
-}
-
-// of returns the count of a class.
-func (x *classCount) of(class *api.Class) int {
-	if i := x.find(class); i >= 0 {
-		return x.n[i]
-	}
-	return 0
-}
-
 // bytes returns how long the keys of the classes are together.
 func (x *classIndex) bytes() (n int) {
 	for _, class := range x.list {

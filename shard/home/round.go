@@ -30,15 +30,15 @@ type round struct {
 	shard    api.Incarnation          // that has not answered, "" for none
 	open     call
 	body     *wire.HoldRequest
-	pods     []*pod       // of body
-	fresh    []kind       // those of them that had no hold there
-	classes  []*api.Class // of body
-	never    classCount   // of shards where not even an empty node would take a pod of the class
-	silent   bool         // one did not answer
-	area     *area        // that it is confined to, nil for none
-	scatters bool         // it asks each shard for some of the pods first
-	pauses   bool         // it ends because others were faster
-	gained   bool         // a pod got a hold: the place of others of the gang may depend on it
+	pods     []*pod            // of body
+	fresh    []kind            // those of them that had no hold there
+	classes  []*api.Class      // of body
+	never    map[gradeKey]bool // not even an empty node there would take a pod of the class
+	silent   bool              // one did not answer
+	area     *area             // that it is confined to, nil for none
+	scatters bool              // it asks each shard for some of the pods first
+	pauses   bool              // it ends because others were faster
+	gained   bool              // a pod got a hold: the place of others of the gang may depend on it
 }
 
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
@@ -78,7 +78,8 @@ func (c *Core) seek(g *gang) bool {
 			return false
 		}
 		s.round = &round{area: s.area, scatters: s.area == nil && s.scatters(), asked: map[api.Incarnation]bool{},
-			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{}}
+			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{},
+			never: map[gradeKey]bool{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -268,10 +269,11 @@ func neverTaken(c *Core, r *round, missing []*pod) (never *pod, all bool) {
 		if _, fresh := lacking.number(p.asked); !fresh {
 			continue
 		}
-		none := r.never.of(p.asked)
-		for _, m := range c.table.Members { // not asked, but its largest node is too small
-			s := c.summaries[m.Incarnation]
-			if !r.asked[m.Incarnation] && s != nil && c.owned[m.Incarnation] > 0 && !p.Class.Requests.Fits(s.largest) {
+		none := 0
+		for _, m := range c.table.Members {
+			s := c.summaries[m.Incarnation] // if it was not asked, its largest node may be too small
+			if c.owned[m.Incarnation] > 0 && (r.never[gradeKey{m.Incarnation, p.asked.Hash()}] ||
+				!r.asked[m.Incarnation] && s != nil && !p.Class.Requests.Fits(s.largest)) {
 				none++
 			}
 		}
@@ -362,7 +364,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		if int(f.GetPodClass()) < len(r.classes) {
 			class := r.classes[f.GetPodClass()]
 			if f.GetNever() {
-				r.never.add(class)
+				r.never[gradeKey{from, class.Hash()}] = true
 			}
 			s, ruled := c.summaries[from], c.ruledClass(g.name.Namespace, class)
 			if r.area != nil { // says nothing of nodes outside

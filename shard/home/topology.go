@@ -81,7 +81,6 @@ func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	if r.area != nil {
 		clear(r.asked)
 	}
-	r.never = classCount{} // those that are asked again say it again
 	return true
 }
 
