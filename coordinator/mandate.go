@@ -109,7 +109,7 @@ func (q *queue) minRuntime(rule wire.Rule) time.Duration {
 // ask is what a gang wants, as the rules see it.
 func (g *gang) ask() ask {
 	if r := g.req; r != nil {
-		a := ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority}
+		a := ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority, mends: r.mends}
 		if g.res != nil {
 			a.has = g.res.demand
 		}

@@ -54,6 +54,7 @@ type ask struct {
 	priority int64
 	lacked   api.Resources // of what the nodes have, as the record of its claim says; nil: what it lacks now
 	leaves   []lack        // what leaves its side of a level first, before it takes something from the other side there
+	mends    bool          // its gang has started, and has less than its minimum
 	now      time.Time     // only what its queues have been entitled to for the preemptionDelay counts; zero: all that they are entitled to
 }
 
@@ -68,9 +69,10 @@ func (a ask) uses() api.Resources {
 	return a.has.Add(a.demand)
 }
 
-// mayPreemptOthers reports whether gangs of its own queue might be taken: not for further pods of one that has started.
+// mayPreemptOthers reports whether gangs of its own queue might be taken: for further pods of one that has started, if
+// its minimum lacks them.
 func (a ask) mayPreemptOthers() bool {
-	return a.queue.preempts() && (len(a.has) == 0 || len(a.demand) == 0)
+	return a.queue.preempts() && (len(a.has) == 0 || len(a.demand) == 0 || a.mends)
 }
 
 // holding is a gang that has quota.

@@ -32,6 +32,7 @@ type request struct {
 	claims      bool // others may be evicted for it
 	vain        bool // no node would take it
 	least       int
+	mends       bool       // it asks for pods of its minimum that it lost: without them it does nothing with all it has
 	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then
@@ -45,11 +46,17 @@ type request struct {
 	denial      denialText    // what it was told
 }
 
-// before is the static order of those who wait: priority, then age, then UID. It says whose earmark stands against whom, and the
-// order within one queue.
+// before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
+// earmark stands against whom, and the order within one queue.
 func (r *request) before(o *request) bool { return r.compare(o) < 0 }
 
 func (r *request) compare(o *request) int {
+	if r.mends != o.mends {
+		if r.mends {
+			return -1
+		}
+		return 1
+	}
 	if c := cmp.Compare(o.priority, r.priority); c != 0 {
 		return c
 	}

@@ -62,6 +62,8 @@
 //	R30  evict-unread           A pod is evicted after its record was read as closed under the known attempt,
 //	R31  read-before-seen       and after it was seen bound.
 //	R32  rows-unfenced          No row is written under an earlier revision of the record.
+//	R45  victim-claims          A gang that a claim takes makes none,
+//	R46  claimant-taken         and one whose claim stands is in no other.
 //
 // What the model corrected:
 //   - R26. Watches of node shards are behind. The victim's home has seen its pods go, the record is deleted, c is granted, and nothing durable
@@ -84,9 +86,10 @@
 //   - R19. A cut of a capability leaves a claim that cannot be granted. It has to be dropped by the edit, not by its timeout.
 //   - R6. A Claim on its way when the claimant's home is replaced would be accepted when the heir has let the promises expire.
 //
-// A gang that has started may claim a further pod by the same rules (the worlds grow and grow-rival). It is charged for
-// one part, and its rooms of the other are those of a gang that is not charged: a plan that fails, and a claim that is
-// dropped, give them back, and its heir asks anew unless the claim stands.
+// A gang that has started may claim a further pod by the same rules (the worlds grow and grow-rival), also one that
+// lost a pod of its minimum while others may take it itself (mend and mend-again). It is charged for one part, and its
+// rooms of the other are those of a gang that is not charged: a plan that fails, and a claim that is dropped, give them
+// back, and its heir asks anew unless the claim stands.
 //
 // What turned out to be unnecessary: that victims are closed in an order, or before others are granted; that K grants in the very
 // transaction of the release (any later one is as good, by R15); that the mandate survives a crash; that a home knows whether its Claim

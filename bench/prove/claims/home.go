@@ -454,6 +454,9 @@ func (m *machine) users(s *state, g uint8, e do) {
 			n = *s
 			n.left.finish--
 			to.pods[x].kube = ended
+			if m.takes[g] != 0 {
+				to.cut = 1
+			}
 			e(finish, g, x, 0, &n, "")
 		}
 		if is.pods[x].row == sent {

@@ -82,7 +82,8 @@ func (m *machine) judgeEnd(s *state) string {
 		case is.record == open && !m.inPart(s, g) && !m.blocked(s, g):
 			return m.name(g) + " waits for ever for room that is free"
 		}
-		if c := is.yieldsTo; c != 0 && s.gangs[c-1].phase != done && s.gangs[c-1].cut == 0 {
+		c := is.yieldsTo
+		if c != 0 && s.gangs[c-1].phase != done && s.gangs[c-1].cut == 0 && s.gangs[c-1].yieldsTo == 0 {
 			return fmt.Sprintf("%s was evicted for %s, which does not start", m.name(g), m.name(c-1))
 		}
 	}

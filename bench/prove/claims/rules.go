@@ -40,6 +40,8 @@ const (
 	AwaitsForgotten
 	RoomGivenBack
 	SparedIsAwaited
+	VictimClaims
+	ClaimantTaken
 	rules
 )
 
@@ -47,7 +49,8 @@ var ruleNames = [rules]string{"evict-first", "two-claims", "claim-without-attemp
 	"dropped-is-closed", "illegal-is-closed", "dropped-is-opened", "real-shares", "unfit-grant", "early-grant", "unreserve-keeps-claim",
 	"spared-is-forgotten", "claims-unpromised", "promise-stolen", "promise-unrepeated", "promise-replaced", "hold-and-wait", "heir-ignorant", "heir-withdraws",
 	"evict-unread", "read-before-seen", "rows-unfenced", "unfit-claim-stands", "old-home",
-	"reducible-claim", "pods-unnamed", "awaits-victims", "awaits-forgotten", "room-given-back", "spared-is-awaited"}
+	"reducible-claim", "pods-unnamed", "awaits-victims", "awaits-forgotten", "room-given-back", "spared-is-awaited",
+	"victim-claims", "claimant-taken"}
 
 func (r Rule) String() string { return ruleNames[r] }
 

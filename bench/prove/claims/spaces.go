@@ -93,6 +93,8 @@ func EachWeakened() []Weakened {
 		{AwaitsForgotten, in("room-rival", Faults{HeirC: 1})},
 		{RoomGivenBack, in("room", Faults{Crash: 1})},
 		{SparedIsAwaited, in("room-only-rival", Faults{Edit: 1, Finish: 1})},
+		{VictimClaims, in("mend-again", Faults{})},
+		{ClaimantTaken, in("mend-again", Faults{})},
 	}
 	for i := range all {
 		all[i].In.Weak, all[i].In.Limit = []Rule{all[i].Rule}, 2_000_000

@@ -105,7 +105,9 @@ func (m *machine) inPart(s *state, g uint8) bool {
 // candidates are the gangs that one may claim now, and which of them are at attempt 2.
 func (m *machine) candidates(s *state, g uint8) (may, two uint8) {
 	for v := range uint8(gangs) {
-		if is := &s.gangs[v]; m.takes[g]>>v&1 != 0 && is.record == open && s.unfair == 0 && (s.claimedBy(v, s.blind) == 0 || m.weak.has(TwoClaims)) {
+		is := &s.gangs[v]
+		spared := is.claim != 0 && !m.weak.has(ClaimantTaken) || s.claimedBy(v, s.blind) != 0 && !m.weak.has(TwoClaims)
+		if m.takes[g]>>v&1 != 0 && is.record == open && s.unfair == 0 && !spared {
 			may |= 1 << v
 			two |= (is.attempt - 1) << v
 		}
@@ -204,7 +206,7 @@ func (m *machine) claimArrives(s *state, g, term, serial uint8, e do) {
 	if !fresh || is.claim != 0 || is.record == closing || is.record == open && is.attempt != attempt {
 		return
 	}
-	legal, free := s.unfair == 0, 0
+	legal, free := s.unfair == 0 && (s.claimedBy(g, s.blind) == 0 || m.weak.has(VictimClaims)), 0
 	for v := range uint8(gangs) {
 		if victims>>v&1 == 0 {
 			continue
@@ -215,7 +217,8 @@ func (m *machine) claimArrives(s *state, g, term, serial uint8, e do) {
 			two = two&^(1<<v) | (at.attempt-1)<<v&(1<<v)
 			named = true
 		}
-		legal = legal && at.record == open && named && (s.claimedBy(v, s.blind) == 0 || m.weak.has(TwoClaims))
+		legal = legal && at.record == open && named && (s.claimedBy(v, s.blind) == 0 || m.weak.has(TwoClaims)) &&
+			(at.claim == 0 || m.weak.has(ClaimantTaken))
 		free += int(at.demand)
 	}
 	to.mandate = 0
@@ -325,7 +328,7 @@ func (m *machine) close(s *state, v uint8) string {
 	if by == 0 {
 		return m.name(v) + " is closed, and no durable claim names it"
 	}
-	again := s.gangs[v].yieldsTo == by && s.gangs[by-1].cut == 0
+	again := s.gangs[v].yieldsTo == by && s.gangs[by-1].cut == 0 && s.gangs[by-1].yieldsTo == 0
 	s.gangs[v].yieldsTo = by
 	if again {
 		return "I21: " + m.name(v) + " is closed twice for " + m.name(by-1)

@@ -58,6 +58,11 @@ var Worlds = []World{
 		{Name: "v", Nodes: 2, At: runs, Again: true}}},
 	{Name: "grow-rival", Limit: 3, Gangs: []Gang{{Name: "c", Nodes: both, Takes: 2, At: grows},
 		{Name: "v", Nodes: 2, At: runs}, {Name: "t", Nodes: 2, At: stuck}}},
+	// v lost a pod and asks for another, which w is in the way of; c may take both of them.
+	{Name: "mend", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: both, Takes: 6},
+		{Name: "v", Nodes: both, Takes: 4, At: grows}, {Name: "w", Nodes: 2, At: runs}}},
+	{Name: "mend-again", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: 1, Takes: 6},
+		{Name: "v", Nodes: both, Takes: 4, At: grows, Again: true}, {Name: "w", Nodes: 2, At: runs, Again: true}}},
 	// They want different victims, c's is d's second.
 	{Name: "chain", Limit: 2, Gangs: []Gang{{Name: "c", Nodes: 1, Takes: 2}, {Name: "v", Nodes: 1, At: runs}, {Name: "d", Nodes: both, Takes: 10}, {Name: "w", Nodes: 2, At: runs}}},
 }
