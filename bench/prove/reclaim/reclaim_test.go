@@ -364,11 +364,12 @@ func TestReclaimSurplus(t *testing.T) {
 	w.noViolations()
 }
 
-// Two elastic gangs, each of more pods than there is room for: the second takes back its fair share pod by pod, beyond
-// its minimum, and then neither takes anything from the other.
+// A gang that loses a pod is repaired. Then two elastic gangs, each of more pods than there is room for: the second
+// takes back its fair share pod by pod, beyond its minimum, and then neither takes anything from the other.
 func TestReclaimGrowth(t *testing.T) {
 	t.Parallel()
 	w := start(t)
+	w.repairs()
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"32"},"reclaimPolicy":"FairShare"}}`)
 	w.queue("a", v1alpha1.QueueSpec{})
 	w.queue("b", v1alpha1.QueueSpec{})
