@@ -63,7 +63,6 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	r.mends = r.started && len(r.pods) <= r.least
 	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept, vain: r.vain}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid

@@ -438,7 +438,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
-	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
+	r.rank, r.pods, r.bound, r.started, r.mends = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted(), m.GetMends()
 	r.preemptible, r.kept, r.claims, r.least = m.GetPreemptible(), m.GetKept(), m.GetClaims(), least
 	if slices.Contains(c.barring, g) {
 		c.freedFor(g) // it may be entitled to less now

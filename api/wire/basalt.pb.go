@@ -2770,6 +2770,7 @@ type Reserve struct {
 	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`             // for the record
 	Kept          bool                   `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`               // likewise
 	Vain          bool                   `protobuf:"varint,19,opt,name=vain,proto3" json:"vain,omitempty"`               // no node would take one of its pods now, not even an empty one: nothing is granted or kept for it, see PROTOCOL.md
+	Mends         bool                   `protobuf:"varint,20,opt,name=mends,proto3" json:"mends,omitempty"`             // it has started, and asks for pods of its minimum that it lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2933,6 +2934,13 @@ func (x *Reserve) GetKept() bool {
 func (x *Reserve) GetVain() bool {
 	if x != nil {
 		return x.Vain
+	}
+	return false
+}
+
+func (x *Reserve) GetMends() bool {
+	if x != nil {
+		return x.Mends
 	}
 	return false
 }
@@ -9080,7 +9088,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
 	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
-	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xd2\x04\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xe8\x04\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9102,7 +9110,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x06claims\x18\x10 \x01(\bR\x06claims\x12\x14\n" +
 	"\x05least\x18\x11 \x01(\rR\x05least\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12\x12\n" +
-	"\x04vain\x18\x13 \x01(\bR\x04vain\"\x91\x01\n" +
+	"\x04vain\x18\x13 \x01(\bR\x04vain\x12\x14\n" +
+	"\x05mends\x18\x14 \x01(\bR\x05mends\"\x91\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

@@ -121,6 +121,7 @@ func (c *Core) sendReserve(g *gang) {
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve),
 		Patient: patient, Term: c.term, Pods: a.names, Started: a.started,
 		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
+		Mends: a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
 	}}})
 }
 

@@ -931,6 +931,9 @@ func printMessage(e *wire.Envelope) string {
 		if m.Claims {
 			out += " claims"
 		}
+		if m.GetMends() {
+			out += " mends"
+		}
 		if m.GetVain() {
 			out += " in vain"
 		}

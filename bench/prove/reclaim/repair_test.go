@@ -14,8 +14,8 @@ import (
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
-// repairs has a Job lose a pod in a full queue in which another gang waits: the Job controller makes the pod again after
-// a pause, the gang is whole again, and the other one waits on.
+// repairs has a Job lose a pod in a full queue in which another gang waits: the Job controller makes the pod again
+// after a pause, the gang is whole again, and the other one waits on.
 func (w *world) repairs() {
 	w.t.Helper()
 	w.queue("jobs", v1alpha1.QueueSpec{Capability: cores("16")})
