@@ -4,143 +4,39 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
-	"slices"
 	"testing"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/progress"
 	"basalt.dev/basalt/bench/prove/seeds"
 )
 
-// judged is a queue as an independent judge of what it deserves and of its fair share sees it, in floating-point
-// numbers.
-type judged struct {
-	*queue
-	children           []*judged
-	wants, deserves, F map[string]float64
-}
-
-func judge(q *queue, names []string) *judged {
-	j := &judged{queue: q, wants: map[string]float64{}, deserves: map[string]float64{}, F: map[string]float64{}}
+// judge returns a queue, and those below it, as package progress judges them.
+func judge(q *queue, names []string) *progress.Share {
+	j := &progress.Share{Path: q.path, Says: map[string]float64{}, Limits: map[string]float64{},
+		Pool: map[string]float64{}, Wants: map[string]float64{}}
+	j.Priority, j.Weight = int64(q.limits.priority()), float64(q.limits.weight())
 	for _, c := range q.children {
-		j.children = append(j.children, judge(c, names))
+		j.Children = append(j.Children, judge(c, names))
 	}
 	for _, name := range names {
-		if len(j.children) == 0 {
-			j.wants[name] = float64(q.charged.get(name).amount() + q.asked.get(name).amount())
+		j.Pool[name] = float64(q.pool.Value(name))
+		if len(q.children) == 0 {
+			j.Wants[name] = float64(q.charged.get(name).amount() + q.asked.get(name).amount())
 		}
-		for _, c := range j.children {
-			j.wants[name] += c.wants[name]
-			j.deserves[name] += c.deserves[name]
+		if q.limits == nil {
+			continue
 		}
-		if q.limits != nil {
-			if d, is := q.limits.deserved.Get(name); is {
-				j.deserves[name] = float64(d)
-			}
-			if limit, limited := q.limits.capability.Get(name); limited {
-				j.wants[name], j.deserves[name] = min(j.wants[name], float64(limit)), min(j.deserves[name], float64(limit))
-			}
+		if d, is := q.limits.deserved.Get(name); is {
+			j.Says[name] = float64(d)
+		}
+		if limit, limited := q.limits.capability.Get(name); limited {
+			j.Limits[name] = float64(limit)
 		}
 	}
 	return j
-}
-
-// cut divides what a queue deserves among its children: those that say something first, in proportion.
-func (j *judged) cut(names []string) {
-	for _, name := range names {
-		left := j.deserves[name]
-		for _, says := range []bool{true, false} {
-			sum := 0.0
-			of := func(f func(c *judged)) {
-				for _, c := range j.children {
-					if c.limits != nil && c.names(name) == says || c.limits == nil && !says {
-						f(c)
-					}
-				}
-			}
-			of(func(c *judged) { sum += c.deserves[name] })
-			if sum > left {
-				of(func(c *judged) { c.deserves[name] *= left / sum })
-			}
-			left -= min(sum, left)
-		}
-	}
-	for _, c := range j.children {
-		c.cut(names)
-	}
-}
-
-// pour gives the children what they deserve or want, and then has all those of one priority take a little in turn, in
-// proportion to their weights of what they want the largest part of the parent's limit of, among what they want more
-// of than there is.
-func (j *judged) pour(names []string) {
-	left := map[string]float64{}
-	for _, name := range names {
-		left[name] = j.F[name]
-		for _, c := range j.children {
-			c.F[name] = min(c.wants[name], c.deserves[name])
-			left[name] -= c.F[name]
-		}
-	}
-	group := func(c *judged) int64 {
-		g := -2 * int64(c.limits.priority())
-		if c.limits.weight() == 0 {
-			g++
-		}
-		return g
-	}
-	groups := map[int64][]*judged{}
-	var order []int64
-	for _, c := range j.children {
-		if groups[group(c)] == nil {
-			order = append(order, group(c))
-		}
-		groups[group(c)] = append(groups[group(c)], c)
-	}
-	slices.Sort(order)
-	for _, g := range order {
-		lacked := map[string]bool{}
-		for _, name := range names {
-			sum := 0.0
-			for _, c := range groups[g] {
-				sum += c.wants[name] - c.F[name]
-			}
-			lacked[name] = sum > left[name]
-		}
-		pace := map[*judged]map[string]float64{}
-		for _, c := range groups[g] {
-			pace[c] = map[string]float64{}
-			top := 0.0
-			for _, name := range names {
-				if !lacked[name] {
-					left[name] -= c.wants[name] - c.F[name]
-					c.F[name] = c.wants[name]
-				} else if limit := float64(j.pool.Value(name)); limit > 0 {
-					pace[c][name] = c.wants[name] - c.F[name]
-					top = max(top, pace[c][name]/limit)
-				}
-			}
-			for name := range pace[c] {
-				pace[c][name] *= max(1, float64(c.limits.weight())) / max(top, 1e-12) / 8000
-			}
-		}
-		for more := true; more; {
-			more = false
-			for _, name := range names {
-				for _, c := range groups[g] {
-					if d := min(pace[c][name], c.wants[name]-c.F[name], left[name]); d > 1e-6 {
-						more = true
-						c.F[name] += d
-						left[name] -= d
-					}
-				}
-			}
-		}
-	}
-	for _, c := range j.children {
-		c.pour(names)
-	}
 }
 
 // What queues deserve, and their fair shares, are right at every level: in random trees with 2 to 4 resources of
@@ -196,26 +92,25 @@ func TestFairShares(t *testing.T) {
 		}
 		tree.dirty = true
 		(&Core{tree: tree}).updateFair(time.UnixMilli(1))
-		want := judge(tree.root, names)
+		want, of := judge(tree.root, names), map[string]float64{}
 		for _, name := range names {
-			want.F[name] = float64(pool.Value(name))
-			want.deserves[name] = min(want.deserves[name], want.F[name])
+			of[name] = float64(pool.Value(name))
 		}
-		want.cut(names)
-		want.pour(names)
-		var compare func(j *judged)
-		compare = func(j *judged) {
+		want.Divide(names, of)
+		var compare func(j *progress.Share)
+		compare = func(j *progress.Share) {
+			q := tree.at(j.Path)
 			for _, name := range names {
 				off := 0.004*min(float64(pool.Value(name)), 4_000_000) + 4
-				if got := float64(j.fair.Value(name)); j.parent != nil && math.Abs(min(got, j.wants[name])-j.F[name]) > off {
+				if got := float64(q.fair.Value(name)); q.parent != nil && math.Abs(min(got, j.Wants[name])-j.Fair[name]) > off {
 					t.Errorf("round %d: the fair share of %s in %s is %.0f, want %.0f of %d",
-						round, j.path, name, got, j.F[name], pool.Value(name))
+						round, j.Path, name, got, j.Fair[name], pool.Value(name))
 				}
-				if got := float64(j.deserved.Value(name)); math.Abs(got-j.deserves[name]) > 8 {
-					t.Errorf("round %d: %s deserves %.0f of %s, want %.0f", round, j.path, got, name, j.deserves[name])
+				if got := float64(q.deserved.Value(name)); math.Abs(got-j.Deserves[name]) > 8 {
+					t.Errorf("round %d: %s deserves %.0f of %s, want %.0f", round, j.Path, got, name, j.Deserves[name])
 				}
 			}
-			for _, c := range j.children {
+			for _, c := range j.Children {
 				compare(c)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/bench/prove/progress"
 )
 
 // small is a world of two levels for the exact search: gangs of one resource, of which b's are charged.
@@ -18,6 +19,7 @@ type small struct {
 	deserved map[string]int64 // what the queue says; a parent deserves what its children do, if that is more
 	gangs    []smallGang
 	capacity int64
+	fair     bool // queues take back their fair shares, too
 }
 
 type smallGang struct {
@@ -68,57 +70,54 @@ func parentOf(path string) string {
 	return api.RootQueue
 }
 
-// legal reports whether a set of victims may be reclaimed for a gang, from the rules as policy has them and not as the
-// coordinator computes them: every side of the gang ends within what it deserves, where something is taken beside it;
-// every side that loses was above, and falls below by less than its smallest victim; and there is room then.
-func (w *small) legal(charged, victims uint, g smallGang) bool {
-	if w.sum(charged&^victims, api.RootQueue)+g.cpu > w.capacity {
-		return false
+// policy is the world as package progress judges it, with fair shares where somebody asks.
+func (w *small) policy(ask smallGang) *progress.Policy {
+	p := &progress.Policy{Queues: map[string]progress.Queue{
+		api.RootQueue: {Limited: true, Limit: w.capacity, Preempts: true}}}
+	exactly := func(n int64) *progress.Range { return &progress.Range{Least: n, Most: n} }
+	for _, path := range w.paths {
+		q := progress.Queue{Preempts: true}
+		if d, named := w.deserved[path]; named {
+			q.Deserves = exactly(d)
+		}
+		p.Queues[path] = q
 	}
-	for i, v := range w.gangs {
-		if victims>>i&1 == 0 {
-			continue
-		}
-		if v.queue == g.queue {
-			return false
-		}
-		mine, other := g.queue, v.queue
-		losers := []string{v.queue}
-		if parentOf(mine) != parentOf(other) {
-			mine, other = parentOf(mine), parentOf(other)
-			losers = append(losers, other)
-		}
-		deserves, named := w.deserved[mine]
-		if !named || w.sum(charged&^victims, mine)+g.cpu > deserves {
-			return false
-		}
-		for _, q := range losers {
-			t, named := w.deserved[q]
-			if !named {
-				continue // all of it is borrowed
+	if w.fair {
+		w.share(ask).Walk(func(s *progress.Share) {
+			q := p.Queues[s.Path]
+			if q.Fair = exactly(int64(s.Fair["cpu"] + 0.01)); s.Path != api.RootQueue {
+				p.Queues[s.Path] = q
 			}
-			smallest := int64(1 << 40)
-			for j, o := range w.gangs {
-				if victims>>j&1 == 1 && api.Under(o.queue, q) {
-					smallest = min(smallest, o.cpu)
-				}
-			}
-			if w.sum(charged, q) <= t || w.sum(charged&^victims, q)+smallest <= t {
-				return false
-			}
-		}
+		})
 	}
-	return true
+	for _, g := range w.gangs {
+		p.Gangs = append(p.Gangs, progress.Charged{Queue: g.queue, Amount: g.cpu, Priority: g.priority})
+	}
+	return p
 }
 
-// preempts is the same for preemption in the gang's own queue, where nobody deserves anything: else idle room counts.
-func (w *small) preempts(charged, victims uint, g smallGang) bool {
-	for i, v := range w.gangs {
-		if victims>>i&1 == 1 && (v.queue != g.queue || v.priority >= g.priority) {
-			return false
+// share is the tree of queues with what all gangs have, and what one asks for.
+func (w *small) share(ask smallGang) *progress.Share {
+	all := uint(1)<<len(w.gangs) - 1
+	at := map[string]*progress.Share{}
+	capacity := map[string]float64{"cpu": float64(w.capacity)}
+	at[api.RootQueue] = &progress.Share{Path: api.RootQueue, Weight: 1, Limits: capacity, Pool: capacity}
+	for _, path := range w.paths {
+		s := &progress.Share{Path: path, Weight: 1, Wants: map[string]float64{}, Pool: capacity}
+		if parent := parentOf(path); parent != api.RootQueue {
+			s.Wants["cpu"] = float64(w.sum(all, path))
+			if d := w.deserved[path]; d > 0 {
+				s.Says = map[string]float64{"cpu": float64(d)}
+			}
 		}
+		if path == ask.queue {
+			s.Wants["cpu"] += float64(ask.cpu)
+		}
+		at[path] = s
+		at[parentOf(path)].Children = append(at[parentOf(path)].Children, s)
 	}
-	return len(w.deserved) == 0 && w.sum(charged&^victims, api.RootQueue)+g.cpu <= w.capacity
+	at[api.RootQueue].Divide([]string{"cpu"}, capacity)
+	return at[api.RootQueue]
 }
 
 var (
@@ -140,8 +139,8 @@ func TestVictimsExact(t *testing.T) {
 	}
 }
 
-// verdict counts worlds with victims, those with victims on two levels, and by preemption.
-type verdict struct{ found, upper, preempted int }
+// verdict counts worlds with victims, those with victims on two levels, by preemption, and where fair shares count.
+type verdict struct{ found, upper, preempted, fair int }
 
 func (sum *verdict) judge(t *testing.T, n int64) {
 	rng := rand.New(rand.NewSource(n))
@@ -149,6 +148,7 @@ func (sum *verdict) judge(t *testing.T, n int64) {
 	if n%3 == 0 {
 		clear(w.deserved)
 	}
+	w.fair = n%4 == 1
 	leaf := w.gangs[0].queue
 	for _, p := range w.paths {
 		if parentOf(p) != api.RootQueue && (w.deserved[p] > 0 && rng.Intn(2) == 0) {
@@ -156,18 +156,16 @@ func (sum *verdict) judge(t *testing.T, n int64) {
 		}
 	}
 	g := smallGang{"claimant", leaf, 1 + rng.Int63n(w.capacity), 5}
-	if len(w.deserved) > 0 {
+	if len(w.deserved) > 0 && n%5 > 0 {
 		g.priority = -1 // it preempts nobody
 	}
 	charged := uint(1)<<len(w.gangs) - 1
 	if w.sum(charged, api.RootQueue)+g.cpu <= w.capacity {
 		return
 	}
-	var legal []uint
-	for set := uint(1); set <= charged; set++ {
-		if w.legal(charged, set, g) || w.preempts(charged, set, g) {
-			legal = append(legal, set)
-		}
+	legal, err := w.policy(g).Victims(progress.Charged{Queue: g.queue, Amount: g.cpu, Priority: g.priority})
+	if err != nil {
+		t.Fatal(err)
 	}
 	started, evicted := w.play(t, g)
 	say := fmt.Sprintf("world %d: %d cpu, deserved %v, gangs %v; %v", n, w.capacity, w.deserved, w.gangs, g)
@@ -178,7 +176,7 @@ func (sum *verdict) judge(t *testing.T, n int64) {
 		return
 	}
 	sum.found++
-	set := uint(0)
+	set := uint64(0)
 	for i, o := range w.gangs {
 		if slices.Contains(evicted, o.name) {
 			set |= 1 << i
@@ -193,6 +191,9 @@ func (sum *verdict) judge(t *testing.T, n int64) {
 		}
 	}
 	side := w.below(parentOf(leaf))
+	if w.fair {
+		sum.fair++
+	}
 	if len(w.deserved) == 0 {
 		sum.preempted++
 	} else if set&side != 0 && set&^side != 0 {
@@ -200,7 +201,7 @@ func (sum *verdict) judge(t *testing.T, n int64) {
 	}
 }
 
-func (w *small) below(path string) (set uint) {
+func (w *small) below(path string) (set uint64) {
 	for i, g := range w.gangs {
 		if api.Under(g.queue, path) {
 			set |= 1 << i
@@ -216,13 +217,17 @@ func (w *small) play(t *testing.T, g smallGang) (started bool, evicted []string)
 	p.now = time.UnixMilli(1_000_000)
 	do := func(format string, args ...any) { p.do(strings.Fields(fmt.Sprintf(format, args...))) }
 	do("start s1")
-	do("queue root cap=cpu:%d delay=1s runtime=0s preempts=yes", w.capacity)
+	fair := ""
+	if w.fair {
+		fair = " reclaim=fair"
+	}
+	do("queue root cap=cpu:%d delay=1s runtime=0s preempts=yes%s", w.capacity, fair)
 	for _, path := range w.paths {
 		own := ""
 		if parentOf(path) != api.RootQueue && w.deserved[path] > 0 {
 			own = fmt.Sprintf(" deserved=cpu:%d", w.deserved[path])
 		}
-		do("queue %s%s", path, own)
+		do("queue %s%s%s", path, own, fair)
 	}
 	reserve := func(g smallGang) {
 		do("reserve %s queue=%s ask=cpu:%d priority=%d", g.name, g.queue, g.cpu, g.priority)

@@ -5,8 +5,11 @@
 // Kubernetes and its component-helpers; which pods go where, and in which order, is a search through all ways
 // (Cluster.Start). So it is for small worlds: it says that it gave up when there are too many ways to go through.
 //
-// It decides nothing about time, quota and policy. Who calls it has waited until the cluster was at rest, and has
-// seen that the queues have room.
+// Who may be evicted for whom is judged likewise: a search through all sets of victims (Policy.Victims), and fair
+// shares that are poured little by little (Share.Divide).
+//
+// It decides nothing about time. Who calls it has waited until the cluster was at rest, and has seen that the queues
+// have room.
 //
 // It does not know volumes and devices. Who calls it leaves out pods that need some.
 package progress
