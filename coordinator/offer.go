@@ -556,25 +556,3 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 		m.AtLeast = wire.FromResources(a.atLeast())
 	}
 }
-
-// atLeast is how much a preemption has to free so that no queue of the path has more above its threshold than before.
-func (a ask) atLeast() (out api.Resources) {
-	for _, d := range a.demand {
-		most := int64(0)
-		for q := a.queue; q.parent != nil; q = q.parent {
-			threshold := q.threshold(true)
-			limit, named := threshold.Get(d.Resource)
-			switch {
-			case !q.parent.reclaims(), !named && q.isFree(d.Resource):
-			case !usesAny(threshold, a.demand):
-				most = d.Value
-			case named:
-				most = max(most, min(d.Value, q.has(d.Resource).plus(d.Value).plus(-limit).amount()))
-			}
-		}
-		if most > 0 {
-			out = append(out, api.Amount{Resource: d.Resource, Value: most})
-		}
-	}
-	return out
-}

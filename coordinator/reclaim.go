@@ -375,21 +375,28 @@ func (a ask) may(rule wire.Rule, h holding, lacks []lack) bool {
 
 // lawful judges a set of victims as a whole: that each may be taken by the rule, that all are needed, and that no queue that loses
 // some falls further below its threshold than by less than its smallest victim, or below its guarantee. A victim whose room is needed is
-// needed whatever quota it gives.
+// needed whatever quota it gives. So is one without which a preemption would free less than it has to (atLeast).
 func (a ask) lawful(rule wire.Rule, victims []holding) bool {
 	lacks := a.lacks()
 	if len(lacks) == 0 || len(victims) == 0 {
 		return false
 	}
-	if rule == wire.Rule_RULE_RECLAIM {
+	needs := lacks
+	switch rule {
+	case wire.Rule_RULE_RECLAIM:
 		a, lacks = a.after(victims, lacks)
+		needs = lacks
+	case wire.Rule_RULE_PREEMPT:
+		for _, x := range a.atLeast() {
+			needs = append(needs, lack{a.queue, x.Resource, x.Value})
+		}
 	}
 	for _, h := range victims {
 		if !a.may(rule, h, lacks) {
 			return false
 		}
 	}
-	if !a.covers(victims, lacks) || !a.irreducible(victims, lacks) {
+	if !a.covers(victims, lacks) || !a.irreducible(victims, needs) {
 		return false
 	}
 	if rule == wire.Rule_RULE_PREEMPT {
@@ -426,6 +433,28 @@ func (a ask) borrowsNoMore(victims []holding) bool {
 		}
 	}
 	return true
+}
+
+// atLeast is how much a preemption has to free so that no queue of the path has more above its threshold than before.
+func (a ask) atLeast() (out api.Resources) {
+	for _, d := range a.demand {
+		most := int64(0)
+		for q := a.queue; q.parent != nil; q = q.parent {
+			threshold := q.threshold(true)
+			limit, named := threshold.Get(d.Resource)
+			switch {
+			case !q.parent.reclaims(), !named && q.isFree(d.Resource):
+			case !usesAny(threshold, a.demand):
+				most = d.Value
+			case named:
+				most = max(most, min(d.Value, q.has(d.Resource).plus(d.Value).plus(-limit).amount()))
+			}
+		}
+		if most > 0 {
+			out = append(out, api.Amount{Resource: d.Resource, Value: most})
+		}
+	}
+	return out
 }
 
 // isFree reports whether anybody may borrow as much of a resource as he likes: that is so of pods, which every gang has, where no queue above

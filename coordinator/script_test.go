@@ -57,6 +57,7 @@ type player struct {
 	shrink      map[string]*wire.Shrink // the last that asks, by gang
 	usages      bool                    // QueueUsages are shown
 	quiet       bool
+	roomy       bool // homes need the quota of their victims alone
 	out         []string
 }
 
@@ -797,6 +798,9 @@ func (p *player) settle(long string) {
 			a := p.asked[m.GangUid]
 			x := &wire.Claim{Gang: a.gang(), Attempt: m.Attempt, Serial: m.Serial, Mandate: m.Number, Term: m.Term, TableEpoch: uint64(p.epoch()), Victims: planOf(m, p.surplusOf)}
 			for _, v := range x.Victims {
+				if p.roomy {
+					break
+				}
 				for _, pod := range v.Pods {
 					x.Awaits = append(x.Awaits, pod.Uid)
 				}

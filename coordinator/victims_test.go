@@ -213,7 +213,7 @@ func (w *small) below(path string) (set uint64) {
 // play has a coordinator run the world, and returns whether the gang starts, and for whose end.
 func (w *small) play(t *testing.T, g smallGang) (started bool, evicted []string) {
 	p := &player{t: t, store: newStore(), uids: map[string]string{}, generations: map[string]int64{},
-		attempts: map[string]uint64{}}
+		attempts: map[string]uint64{}, roomy: true}
 	p.now = time.UnixMilli(1_000_000)
 	do := func(format string, args ...any) { p.do(strings.Fields(fmt.Sprintf(format, args...))) }
 	do("start s1")
