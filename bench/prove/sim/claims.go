@@ -69,6 +69,9 @@ func (c *check) yields(r *wire.ReservationRecord) {
 		if x := c.claimants[y.GetTo().GetUid()]; x != nil {
 			x.evicts = true
 		}
+		if to := c.w.store.reservation(y.GetTo().GetUid()); to != nil {
+			c.w.load.displaced.Add(r, to)
+		}
 	}
 }
 
@@ -446,11 +449,6 @@ func (w *world) judge() {
 	}
 }
 
-// waits reports whether a pod may be placed, and has no node.
-func waits(p *corev1.Pod) bool {
-	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !finished(p) && len(p.Spec.SchedulingGates) == 0
-}
-
 // life is what became of a group since nothing of it was on a node that stays there.
 type life struct {
 	alive int
@@ -645,20 +643,14 @@ func (w *world) mayNotWait(who, queue string, pods []*corev1.Pod, enough func([]
 	if w.load.shutTo(queue) {
 		return
 	}
-	cluster := &progress.Cluster{Namespaces: map[string]map[string]string{"ns": w.load.namespaceLabels()}}
-	for _, name := range w.api.nodes.names() {
-		cluster.Nodes = append(cluster.Nodes, w.api.node(name))
-	}
-	cluster.Pods = w.load.pods(func(p *corev1.Pod) bool {
-		return p.Spec.NodeName != "" && !finished(p) && !w.came(p, since)
-	})
-	nodes, err := cluster.Start(pods, enough)
+	nodes, err := w.cluster(func(p *corev1.Pod) bool { return !w.came(p, since) }).Start(pods, enough)
 	if errors.Is(err, progress.ErrTooMany) {
 		w.count("gangs at rest with too many ways")
 		return
 	}
 	if nodes == nil {
 		w.count("gangs at rest that fit nowhere")
+		w.judgeEntitled(who, queue, pods)
 		return
 	}
 	var demand api.Resources
@@ -671,18 +663,41 @@ func (w *world) mayNotWait(who, queue string, pods []*corev1.Pod, enough func([]
 	}
 	if !w.hasQuota(queue, demand, since) {
 		w.count("gangs at rest without quota")
+		w.judgeEntitled(who, queue, pods)
 		return
 	}
 	if !since.IsZero() { // nothing but supply keeps its room on a node
 		w.count("gangs short at rest whose place others took")
 		return
 	}
-	w.suspect(who, fmt.Sprintf("%s of queue %s waits at rest, and could start: %s", who, queue, strings.Join(at, ", ")))
+	w.suspect(who, restTimes,
+		fmt.Sprintf("%s of queue %s waits at rest, and could start: %s", who, queue, strings.Join(at, ", ")))
 }
 
-// suspect fails once something is seen at rest that must not last.
-func (w *world) suspect(what, words string) {
-	if w.waits[what] = w.waited[what] + 1; w.waits[what] == restTimes {
+// entitledTimes is how often in a row a gang is seen to wait at rest that is entitled to what others have: one that
+// found no plan before that rests for 10 minutes at most, and then has two more offers.
+const entitledTimes = 15
+
+// judgeEntitled fails if such a gang waits for long.
+func (w *world) judgeEntitled(who, queue string, pods []*corev1.Pod) {
+	r := progress.Records{Now: w.now, Reservations: w.store.reservations(), Displaced: w.load.displaced,
+		Limits: map[string]*wire.LimitsRecord{}}
+	for _, key := range w.store.with("queues/") {
+		path := strings.TrimPrefix(key, "queues/")
+		r.Limits[path] = w.check.limits(path)
+	}
+	switch words, err := w.entitled(&r, queue, pods); {
+	case err != nil:
+		w.count("gangs at rest that may take of too many")
+	case words != "":
+		w.count("gangs at rest that are entitled")
+		w.suspect("entitled "+who, entitledTimes, fmt.Sprintf("%s of queue %s waits at rest, and %s", who, queue, words))
+	}
+}
+
+// suspect fails once something is seen at rest so many times that must not last.
+func (w *world) suspect(what string, times int, words string) {
+	if w.waits[what] = w.waited[what] + 1; w.waits[what] == times {
 		w.fail("progress: %s%s", words, w.load.explain())
 	}
 }

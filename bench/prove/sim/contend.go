@@ -329,6 +329,7 @@ func (d *drawer) aimOne(x *die, r *wire.ReservationRecord) {
 // job is what a controller keeps up.
 type job struct {
 	name, queue string
+	high        string // " high" if its priority is
 	least       int
 	shapes      []int // of its pods
 	on          bool
@@ -357,7 +358,14 @@ func (d *drawer) lives() bool {
 	if y.below(3) > 0 {
 		y = nil
 	}
-	stakes := x.below(2) == 0
+	stakes, z := x.below(2) == 0, w.newDie("who may be evicted")
+	l := &living{drawer: d, x: x}
+	if z.below(2) == 0 {
+		l.high = z
+		limits := "capability - guarantee - preempts yes runtime 0s delay 1s"
+		w.outside(3*time.Second, func() { d.say("limits %s %s", api.RootQueue, limits) }) // the coordinator makes root
+	}
+	fair := z.below(3) == 0
 	for _, name := range queueNames {
 		limits := "capability - guarantee -"
 		if x.below(4) == 0 {
@@ -366,12 +374,15 @@ func (d *drawer) lives() bool {
 		if stakes && slices.Contains(leafNames, name) {
 			limits += fmt.Sprintf(" deserved cpu=%d runtime 0s delay 1s", x.below(8))
 		}
+		if fair && !slices.Contains(leafNames, name) {
+			limits += " reclaim fair runtime 0s delay 1s"
+		}
 		d.say("queue %s %s", name, limits)
 	}
 	for i := range 1 + x.below(3) {
 		d.say("shard s%d", i)
 	}
-	l := &living{drawer: d, x: x, policies: y, crashes: !w.cfg.Calm && x.below(2) == 0}
+	l.policies, l.crashes = y, !w.cfg.Calm && x.below(2) == 0
 	w.outside(4*time.Second, func() { l.phase(4) })
 	return true
 }
@@ -381,6 +392,7 @@ type living struct {
 	*drawer
 	x        *die
 	policies *die // there are some, nil for none
+	high     *die // some jobs have a high priority, nil for none
 	jobs     []*job
 	crashes  bool
 	resting  bool
@@ -495,7 +507,7 @@ func (l *living) happen() {
 	case what < 37: // the PodGroup is replaced under what runs
 		if w.api.PodGroup("ns", j.name) != nil {
 			l.say("delete-podgroup %s", j.name)
-			l.say("podgroup %s queue %s least %d", j.name, j.queue, j.least)
+			l.say("podgroup %s queue %s least %d%s", j.name, j.queue, j.least, j.high)
 		}
 	case what < 38:
 		j.least = 1 + x.below(len(j.shapes))
@@ -541,7 +553,10 @@ func (l *living) newJob() {
 	j.pods, j.done = make([]string, n), make([]bool, n)
 	l.jobs = append(l.jobs, j)
 	l.govern(j.name+"-", n)
-	l.say("podgroup %s queue %s least %d", j.name, j.queue, j.least)
+	if l.high != nil && l.high.below(2) == 0 {
+		j.high = " high"
+	}
+	l.say("podgroup %s queue %s least %d%s", j.name, j.queue, j.least, j.high)
 	l.keepUp(j)
 }
 

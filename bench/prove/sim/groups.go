@@ -18,6 +18,7 @@ import (
 	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/progress"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -499,4 +500,58 @@ func (c *check) asksToEvict(uid string) {
 	if !c.w.api.toldPlaced(gang) {
 		c.untold[uid] = true
 	}
+}
+
+// entitled says what others have that a gang of a world of lives is entitled to, which has nothing: "" for nothing.
+func (w *world) entitled(r *progress.Records, queue string, pods []*corev1.Pod) (words string, err error) {
+	name := groupNamed(pods[0])
+	gang, ask := string(pods[0].UID), progress.Charged{Queue: queue, Amount: w.cpuOf(pods), Priority: int64(highPriority)}
+	identity := progress.SingleIdentity(queue, ask.Amount)
+	if name != "" {
+		gang = w.api.group(name).uid
+		identity = gang
+	}
+	here := func(p *corev1.Pod) bool { return groupNamed(p) == name && name != "" && !waits(p) && !finished(p) }
+	if !w.load.lives || len(w.load.pods(here)) > 0 {
+		return "", nil
+	}
+	for _, node := range w.api.nodes.names() {
+		r.Supply += w.api.nodeResources(node).Value("cpu")
+	}
+	r.Asks = map[string]int64{}
+	for _, p := range w.load.pods(waits) {
+		of := p.Labels[api.LabelQueue]
+		if g := w.api.group(groupNamed(p)); g != nil {
+			of = g.queue
+		}
+		r.Asks[cmp.Or(of, api.DefaultQueue)] += w.cpuOf([]*corev1.Pod{p})
+	}
+	for _, p := range pods {
+		if p.Spec.Priority == nil {
+			ask.Priority = 0
+		}
+	}
+	return r.Entitled(gang, identity, ask, pods, w.cluster(func(*corev1.Pod) bool { return true }))
+}
+
+func (w *world) cpuOf(pods []*corev1.Pod) (sum int64) {
+	for _, p := range pods {
+		sum += w.api.pods.objects[nameOf(p)].Pod.Class.Requests.Value("cpu")
+	}
+	return sum
+}
+
+// waits reports whether a pod may be placed, and has no node.
+func waits(p *corev1.Pod) bool {
+	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !finished(p) && len(p.Spec.SchedulingGates) == 0
+}
+
+// cluster is what there is, of the pods that have a node those for which ok is true.
+func (w *world) cluster(ok func(*corev1.Pod) bool) *progress.Cluster {
+	c := &progress.Cluster{Namespaces: map[string]map[string]string{"ns": w.load.namespaceLabels()}}
+	for _, name := range w.api.nodes.names() {
+		c.Nodes = append(c.Nodes, w.api.node(name))
+	}
+	c.Pods = w.load.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && !finished(p) && ok(p) })
+	return c
 }

@@ -80,7 +80,7 @@ func (w *world) startShard(name string) *shard {
 		w.load.shardEnded(x)
 	}
 	x.showNamespace()
-	x.step(event.PriorityClassSeen{Name: "high", Value: 10})
+	x.step(event.PriorityClassSeen{Name: "high", Value: int64(highPriority)})
 	synced, lists := 0, 4
 	if w.load.doors {
 		lists++

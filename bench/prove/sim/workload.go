@@ -33,13 +33,14 @@ type workload struct {
 
 	tenant []tenantSince // of the namespace: all it ever had
 
-	lives    bool // gangs live more than once
-	policies []policy
-	rest     rest
-	doors    bool // there are groups of other kinds
-	repels   bool // pods repel each other
-	domains  bool // pods have constraints over topology domains
-	together bool // PodGroups require or prefer a zone
+	lives     bool // gangs live more than once
+	policies  []policy
+	rest      rest
+	displaced progress.Displaced
+	doors     bool // there are groups of other kinds
+	repels    bool // pods repel each other
+	domains   bool // pods have constraints over topology domains
+	together  bool // PodGroups require or prefer a zone
 
 	resized  map[string]time.Time // PodGroups whose minimum was edited, and when
 	cliqueOf map[string]string    // nodes that are in another clique than they are meant to be, "" for none
@@ -97,7 +98,7 @@ func (l *workload) relabelNamespace(value string) {
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
-	l.bound = map[string]*boundVolume{}
+	l.bound, l.displaced = map[string]*boundVolume{}, progress.Displaced{}
 	l.cliqueOf, l.resized = map[string]string{}, map[string]time.Time{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
@@ -322,10 +323,21 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 	w.log("user: pod %s version %s", p.UID, p.ResourceVersion)
 }
 
+// prioritize gives a pod the priority of its group, as its controller does.
+func (l *workload) prioritize(p *corev1.Pod) {
+	if g := l.w.api.PodGroup("ns", groupNamed(p)); g != nil && g.Spec.PriorityClassName != "" {
+		p.Spec.PriorityClassName, p.Spec.Priority = g.Spec.PriorityClassName, new(highPriority)
+	}
+}
+
+// highPriority is the value of the only PriorityClass.
+const highPriority int32 = 10
+
 // makeShaped makes a pod that need not be like others of its gang.
 func (l *workload) makeShaped(p *corev1.Pod, of member, queue string) {
 	p.Spec.NodeSelector = nil
 	shapePod(p, of.group, of.shape)
+	l.prioritize(p)
 	if queue != "" {
 		p.Labels[api.LabelQueue] = queue
 	}
@@ -799,7 +811,7 @@ func (w *world) judgeWords(p *corev1.Pod) {
 	w.count("words at rest")
 	said := progress.Said(p)
 	if wrong := facts.Untrue(said); wrong != "" {
-		w.suspect("words of pod "+string(p.UID),
+		w.suspect("words of pod "+string(p.UID), restTimes,
 			fmt.Sprintf("pod %s says %s, %q: %s", p.UID, said.Reason, said.Message, wrong))
 	}
 }
