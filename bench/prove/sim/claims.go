@@ -456,6 +456,8 @@ type life struct {
 	short time.Time // since when it has less by the loss of a pod, zero while it has its minimum
 	empty time.Time // since when nothing of it is alive, zero while something is
 	began time.Time // when something of it was
+	lacks time.Time // since when it is short, and a pod waits that would repair it, without a break
+	made  int       // how many processes there had been then
 }
 
 // underWay is how long after the last pod of a life others may be bound that belong to it: they were committed before.
@@ -493,6 +495,7 @@ func (c *check) lived(name string) {
 	case now.whole && now.alive < was.alive && now.short.IsZero():
 		now.short = w.now
 	}
+	c.lacks(name, was, &now)
 	c.lives[name] = now
 }
 
@@ -534,8 +537,8 @@ func (w *world) judgeRest(name string) {
 	if refused && !odd && !leaving && placed == 0 && len(waiting) < lacks {
 		w.judgeRefused(name, g.uid)
 	}
-	if len(waiting) > 0 {
-		w.judgeStale(name, placed, waiting)
+	if w.judgeShort(name, true); len(waiting) == 0 && l.policies == nil {
+		w.judgeKept(name, g)
 	}
 	if odd || len(waiting) == 0 {
 		return
@@ -570,47 +573,33 @@ func (w *world) judgeRest(name string) {
 	}
 }
 
-// evictedBy names what is counted of gangs that are evicted as a whole, by whether they are stale.
-var evictedBy = map[bool]string{false: "gangs evicted for others", true: "gangs evicted as stale"}
-
-// judgeStale judges that a group whose staleAfter is over does not stand in part, though pods wait that would make it
-// whole.
-func (w *world) judgeStale(name string, placed int, waiting []*corev1.Pod) {
-	g, x := w.api.PodGroup("ns", name), w.check.lives[name]
-	if g == nil || g.Spec.StaleAfter == nil || x.alive == 0 || x.short.IsZero() || w.mayBeInPart(name) {
+// judgeKept judges that a group that nothing repairs is charged no more than it has when repairFor is over.
+func (w *world) judgeKept(name string, g *group) {
+	keeps, root := 2*time.Minute, w.api.queue(api.RootQueue)
+	if root != nil && root.Spec.RepairFor != nil {
+		keeps = root.Spec.RepairFor.Duration
+	}
+	r, x := w.store.reservation(g.uid), w.check.lives[name]
+	if r == nil || x.alive == 0 || x.short.IsZero() || w.now.Sub(x.short) < keeps+restFor {
 		return
 	}
-	since := x.short
-	for _, p := range waiting {
-		since = latest(since, p.CreationTimestamp.Time)
+	has := w.cpuOf(w.load.pods(func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" && groupNamed(p) == name && !finished(p)
+	}))
+	w.count("groups judged that nothing repairs")
+	if charged := amountIn(r.Demand, "cpu"); charged > has {
+		w.fail("progress: %s is short since %s, nothing repairs it, and of cpu it is charged %d and its pods request %d%s",
+			name, x.short.Sub(w.start), charged, has, w.load.explain())
 	}
-	least := int(g.Spec.SchedulingPolicy.Gang.MinCount)
-	if late := w.now.Sub(since) > g.Spec.StaleAfter.Duration+partFor; late && placed < least {
-		w.fail("progress: PodGroup %s stands in part since %s, past its staleAfter: %d pods run%s",
-			name, since.Sub(w.start), placed, w.load.explain())
-	}
-
 }
+
+// evictedBy names what is counted of gangs that are evicted as a whole, by whether they are stale.
+var evictedBy = map[bool]string{false: "gangs evicted for others", true: "gangs evicted as stale"}
 
 // mayBeLost reports whether a pod hangs in deletion for so long that its gang need not be charged for it any more.
 func (w *world) mayBeLost(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && w.now.After(p.DeletionTimestamp.Add(time.Minute-time.Second))
 }
-
-// mayBeInPart reports whether a policy is why a group stands in part: for a moment it may, until it is undone.
-func (w *world) mayBeInPart(name string) bool {
-	for _, p := range w.load.policies {
-		began := w.check.lives[name].began
-		if strings.HasPrefix(p.prefix, name+"-") && (p.verb == "eviction" || w.now.Sub(began) < partFor) {
-			return true
-		}
-	}
-	return false
-}
-
-// partFor is how long a group may stand in part that a policy keeps from starting: it is bound, told no a few times,
-// closed and evicted, and its kubelets take up to 5 seconds.
-const partFor = 15 * time.Second
 
 // judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. Who
 // finds no room, and so has none refused, may keep it while it searches.

@@ -362,7 +362,10 @@ func (d *drawer) lives() bool {
 	l := &living{drawer: d, x: x}
 	if z.below(2) == 0 {
 		l.high = z
-		limits := "capability - guarantee - preempts yes runtime 0s delay 1s"
+		limits := "capability - guarantee - preempts yes runtime 0s delay 1s repair 20s"
+		if z.below(2) == 0 {
+			limits += " stale 10s"
+		}
 		w.outside(3*time.Second, func() { d.say("limits %s %s", api.RootQueue, limits) }) // the coordinator makes root
 	}
 	fair := z.below(3) == 0

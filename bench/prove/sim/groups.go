@@ -505,7 +505,8 @@ func (c *check) asksToEvict(uid string) {
 // entitled says what others have that a gang of a world of lives is entitled to, which has nothing: "" for nothing.
 func (w *world) entitled(r *progress.Records, queue string, pods []*corev1.Pod) (words string, err error) {
 	name := groupNamed(pods[0])
-	gang, ask := string(pods[0].UID), progress.Charged{Queue: queue, Amount: w.cpuOf(pods), Priority: int64(highPriority)}
+	gang, ask := string(pods[0].UID), progress.Charged{Queue: queue, Amount: w.cpuOf(pods)}
+	ask.Priority = int64(highPriority)
 	identity := progress.SingleIdentity(queue, ask.Amount)
 	if name != "" {
 		gang = w.api.group(name).uid
@@ -555,3 +556,76 @@ func (w *world) cluster(ok func(*corev1.Pod) bool) *progress.Cluster {
 	c.Pods = w.load.pods(func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && !finished(p) && ok(p) })
 	return c
 }
+
+// lacks takes note of since when a group is short though pods wait that would repair it, and has it judged in time.
+func (c *check) lacks(name string, was life, now *life) {
+	w := c.w
+	repairs := func(p *corev1.Pod) bool { return groupNamed(p) == name && waits(p) && w.load.mayBind(p) }
+	if now.short.IsZero() || len(w.load.pods(repairs)) == 0 {
+		return
+	}
+	if now.lacks, now.made = was.lacks, was.made; now.lacks.IsZero() {
+		for _, n := range w.made {
+			now.made += n
+		}
+		now.lacks = w.now
+		w.outside(w.spare(w.api.PodGroup("ns", name))+partFor, func() { w.judgeShort(name, false) })
+	}
+}
+
+// spare is the staleAfter in force for a group, 0 for none: its own, if that is shorter than what its queue says.
+func (w *world) spare(g *v1alpha1.PodGroup) (after time.Duration) {
+	if g == nil {
+		return 0
+	}
+	for _, path := range api.Lineage(g.Spec.Queue) {
+		if q := w.api.queue(path); q != nil && q.Spec.StaleAfter != nil {
+			after = q.Spec.StaleAfter.Duration
+			break
+		}
+	}
+	if own := g.Spec.StaleAfter; own != nil && (after == 0 || own.Duration < after) {
+		after = own.Duration
+	}
+	return after
+}
+
+// judgeShort judges that a group whose staleAfter is over does not stand in part, though pods wait that would make it
+// whole. Who begins counts anew, so a group is judged at rest, or if no process began since it was short and all its
+// pods are its own: one that takes over what is left of a namesake does not know that this had started.
+func (w *world) judgeShort(name string, rests bool) {
+	g, x := w.api.PodGroup("ns", name), w.check.lives[name]
+	if g == nil || x.alive == 0 || x.short.IsZero() || w.calm || w.mayBeInPart(name) {
+		return
+	}
+	made, own := 0, true
+	for _, n := range w.made {
+		made += n
+	}
+	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return running(p) && groupNamed(p) == name }) {
+		own = own && p.Labels[api.LabelGang] == string(g.UID)
+	}
+	after := w.spare(g)
+	if !x.lacks.IsZero() {
+		if late := w.now.Sub(x.lacks); after > 0 && late >= after+partFor && (rests || own && made == x.made) {
+			w.fail("progress: PodGroup %s stands in part since %s, past its staleAfter of %s: %d pods run%s",
+				name, x.lacks.Sub(w.start), after, x.alive, w.load.explain())
+		}
+		w.count("groups judged that are short")
+	}
+}
+
+// mayBeInPart reports whether a policy is why a group stands in part: for a moment it may, until it is undone.
+func (w *world) mayBeInPart(name string) bool {
+	for _, p := range w.load.policies {
+		began := w.check.lives[name].began
+		if strings.HasPrefix(p.prefix, name+"-") && (p.verb == "eviction" || w.now.Sub(began) < partFor) {
+			return true
+		}
+	}
+	return false
+}
+
+// partFor is how long a group may stand in part that a policy keeps from starting: it is bound, told no a few times,
+// closed and evicted, and its kubelets take up to 5 seconds.
+const partFor = 15 * time.Second

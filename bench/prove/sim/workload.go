@@ -254,6 +254,9 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 	if t, err := time.ParseDuration(after("stale")); err == nil {
 		s.StaleAfter = &metav1.Duration{Duration: t}
 	}
+	if t, err := time.ParseDuration(after("repair")); err == nil {
+		s.RepairFor = &metav1.Duration{Duration: t}
+	}
 	if after("kept") == "yes" {
 		s.Reclaimable = new(false)
 	}
