@@ -57,8 +57,10 @@ const (
 	Condition   Kind = "condition"   // a pod called Unschedulable that never had quota
 	Order       Kind = "order"       // I10: a gang passed over by a younger one of its queue that asks for no less
 
-	Claim  Kind = "claim"  // I13, I17: a claim that takes from whom it may not, or more than it needs, or ends too early
-	Victim Kind = "victim" // I20, I21: a gang in a claim that is protected; or closed for one that did not claim it, or twice
+	Claim Kind = "claim" // I13, I17: a claim that takes from whom it may not, or more than it needs, or ends too early
+	// I20, I21, I26: a gang in a claim that is protected; or closed for one that did not claim it, or twice; or as
+	// stale, and not short.
+	Victim Kind = "victim"
 
 	AntiAffinity Kind = "anti-affinity" // C2: a pod bound where one is that it repels, or that repels it
 	Affinity     Kind = "affinity"      // C2: a pod bound to a domain without a pod that its affinity asks for

@@ -308,6 +308,10 @@ func (a *Auditor) judgeYields(e StoreRevision, old, now *reservation, before fun
 	}
 	g := a.gang(now.gang)
 	if g.everYielding = true; now.yields.rule == wire.Rule_RULE_STALE && now.yields.to == "" { // for nobody
+		if !g.lacks && a.now.Sub(g.lacked) > a.cfg.Lag && a.cluster.listed {
+			a.storeViolation(Victim, object, []int64{e.Revision}, "is closed as stale, and %d of its pods run, "+
+				"at least %d are to, and %d wait to", g.stand, g.minCount, g.wait)
+		}
 		return
 	}
 	by := before(now.yields.to)

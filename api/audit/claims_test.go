@@ -89,6 +89,21 @@ func alone(r *wire.ReservationRecord) { r.Awaits = nil }
 func lacking(cores int64) change {
 	return func(r *wire.ReservationRecord) { r.Claim.Lacked = cpu(1000 * cores) }
 }
+
+// stands has a gang of two run, and lose a pod.
+func stands(w *world) {
+	w.a.Observe(w.now, audit.PodsReplaced{})
+	w.share("team", -1, -1, -1, nil)
+	w.node("n", "8")
+	w.group("g", "j", 2)
+	w.admit("g", "team.a", 2)
+	w.pod("p1", "1", on("n"), of("j"))
+}
+
+func stale(r *wire.ReservationRecord) {
+	r.State, r.Yields = wire.ReservationState_RESERVATION_CLOSING, &wire.Yielding{Rule: wire.Rule_RULE_STALE}
+}
+
 func preempting(r *wire.ReservationRecord) { r.Claim.Rule = wire.Rule_RULE_PREEMPT }
 
 // lab is a queue with 10 cores, all of them in use: lab.x deserves 6 and has 2, lab.y deserves 4 and has 8. c waits in lab.x.
@@ -115,6 +130,20 @@ func TestAuditorJudgesClaims(t *testing.T) {
 			w.admit("y2", "lab.y", 3, closed("c"))
 			w.drop("y2", "lab.y")
 			w.reserve("c", 3000, in("lab.x"), func(r *wire.ReservationRecord) { r.Awaits = gangs("y2") })
+		}},
+		{"a gang that lost a pod is closed as stale", "", "", func(w *world) {
+			stands(w)
+			w.pod("p3", "1", of("j"))
+			w.admit("g", "team.a", 2, stale)
+		}},
+		{"a gang that runs is closed as stale", audit.Victim, "is closed as stale, and 2 of its pods run", func(w *world) {
+			stands(w)
+			w.pod("p2", "1", on("n"), of("j"))
+			w.admit("g", "team.a", 2, stale)
+		}},
+		{"a gang that nobody makes whole is closed as stale", audit.Victim, "at least 2 are to, and 0 wait", func(w *world) {
+			stands(w)
+			w.admit("g", "team.a", 2, stale)
 		}},
 		{"borrowed by a gang that may not be evicted", audit.Guarantee, "such gangs then have 5, and the queue deserves 4", func(w *world) {
 			w.drop("y1", "lab.y")

@@ -104,6 +104,8 @@ type share struct {
 	total   api.Resources // when live
 	bound   api.Resources // when live and bound
 	must    api.Resources // of bound: what has to be charged
+	stands  int           // 1: live, bound and not being deleted
+	waits   int           // 1: live, not bound and not being deleted
 }
 
 type node struct {
@@ -140,6 +142,9 @@ type gang struct {
 	ever     int32  // distinct pods that were ever bound
 
 	live, present int
+	stand, wait   int       // pods that run, and that might run with them
+	lacks         bool      // fewer run than its minimum, and others wait
+	lacked        time.Time // when that was so last
 	total, bound  api.Resources
 	floor         api.Resources // it may be charged that for fewer pods
 	must          api.Resources // of bound: what has to be charged
@@ -485,6 +490,13 @@ func (a *Auditor) recount(p *pod) {
 		}
 		if live {
 			p.share.live, p.share.total = 1, p.requests
+			switch {
+			case p.leaving:
+			case p.node != "":
+				p.share.stands = 1
+			default:
+				p.share.waits = 1
+			}
 			if p.node != "" {
 				p.share.bound = p.requests
 				if a.mustBeCharged(p) {
@@ -495,6 +507,7 @@ func (a *Auditor) recount(p *pod) {
 	}
 	if was.gang != nil {
 		was.gang.live -= was.live
+		was.gang.stand, was.gang.wait = was.gang.stand-was.stands, was.gang.wait-was.waits
 		was.gang.present -= was.present
 		was.gang.total = was.gang.total.Sub(was.total)
 		was.gang.bound = was.gang.bound.Sub(was.bound)
@@ -502,6 +515,7 @@ func (a *Auditor) recount(p *pod) {
 	}
 	if g != nil {
 		g.live += p.share.live
+		g.stand, g.wait = g.stand+p.share.stands, g.wait+p.share.waits
 		g.present += p.share.present
 		g.total = g.total.Add(p.share.total)
 		g.bound = g.bound.Add(p.share.bound)
@@ -781,9 +795,10 @@ func (a *Auditor) judgeGang(g *gang) {
 		g.rest, g.restAt = rest, forcedTo
 	}
 
-	if g.group && g.ever >= g.minCount {
-		g.complete = true
+	if g.complete = g.complete || g.group && g.ever >= g.minCount; g.lacks {
+		g.lacked = a.now
 	}
+	g.lacks = g.group && g.stand < int(g.minCount) && g.wait > 0
 	object := "gang " + g.uid
 	if g.name != "" {
 		object += " (" + g.name + ")"
