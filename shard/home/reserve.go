@@ -262,7 +262,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	if ch.rank == nil {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
 	}
-	g.named(a.names)
+	isFor(g, a.names)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
 			p.charged = true
@@ -276,8 +276,8 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 }
 
-// named takes note of which pods the reservation is for.
-func (g *gang) named(pods []uint64) {
+// isFor takes note of which pods the reservation is for.
+func isFor(g *gang, pods []uint64) {
 	g.charge.pods = pods
 	for _, p := range g.members {
 		p.charged = p.charged && g.charge.names(g, p)
@@ -301,7 +301,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 		}
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil && amounts.Equal(a.demand) {
 			g.charge.amounts = amounts // it is charged for what is left
-			g.named(a.names)
+			isFor(g, a.names)
 		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
