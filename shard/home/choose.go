@@ -40,6 +40,18 @@ func (o option) before(p option) bool {
 		strings.Compare(string(o.shard), string(p.shard))) < 0
 }
 
+// fewKinds is how many classes of missing pods there may be for a shard that refused one to be asked for the others:
+// it may have room for these, of which its summary showed too little beside the first.
+const fewKinds = 8
+
+// notVain returns the kinds that a shard has not refused.
+func (r *round) notVain(shard api.Incarnation, kinds []kind) []kind {
+	if !r.refused[shard] {
+		return kinds
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return r.vain[gradeKey{shard, k.class.Hash()}] })
+}
+
 // nextShard returns the shard to ask next, and for which pods, or false when the round is over. This process's own shard is asked
 // even if its summary shows nothing, because that costs no message. So is a shard at which the gang holds something, because the
 // request renews those holds.
@@ -71,6 +83,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 		if o.shard == c.cfg.Self {
 			o.class = 1
 		}
+		kinds := r.notVain(o.shard, kinds)
 		if s := c.summaries[o.shard]; s != nil {
 			o.pods = s.share(kinds, o.shard == c.cfg.Self, g.search.order > 0)
 			o.room, o.grade = fits(s.left, kinds), c.highest(r, s, o.shard, kinds)

@@ -19,6 +19,7 @@ type round struct {
 	asked    map[api.Incarnation]bool
 	done     map[api.Incarnation]bool // and did not say that there is more
 	refused  map[api.Incarnation]bool // refused something, or did not answer
+	vain     map[gradeKey]bool        // refused some of a class, and is asked for others alone
 	trying   bool                     // more than summaries say is asked for,
 	more     map[api.Incarnation]int  // so many pods of each class next
 	graded   map[gradeKey]int         // how often it was asked for nodes of a grade or above,
@@ -79,7 +80,7 @@ func (c *Core) seek(g *gang) bool {
 		}
 		s.round = &round{area: s.area, scatters: s.area == nil && s.scatters(), asked: map[api.Incarnation]bool{},
 			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{},
-			never: map[gradeKey]bool{}}
+			never: map[gradeKey]bool{}, vain: map[gradeKey]bool{}}
 		s.room, s.nodes = c.room, c.nodes
 		if s.since.IsZero() {
 			s.since = c.now
@@ -347,6 +348,9 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		if !got && r.area != nil && c.ruled(p) { // the room is still there
 			r.area.roomOf(p).add(from, column(p.asked), 1)
 		}
+		if !got && r.least == 0 {
+			r.vain[gradeKey{from, p.asked.Hash()}] = true
+		}
 		if !got && p.prefer == from {
 			p.prefer = ""
 		}
@@ -380,7 +384,9 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	}
 	if left := m.GetLeft(); left != nil {
 		c.onSummary(from, left)
-		r.done[from] = r.refused[from] || r.least > 0 && r.done[from]
+		kinds := kindsOf(g.pick(g.seeks))
+		others := r.area == nil && len(kinds) <= fewKinds && len(r.notVain(from, kinds)) > 0
+		r.done[from] = r.refused[from] && !others || r.least > 0 && r.done[from]
 	}
 	if s := c.summaries[from]; s != nil {
 		c.unskip(s, back)

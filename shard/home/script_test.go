@@ -522,7 +522,7 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Known{Known: m}})
 
-	case "held": // SHARD GANG POD@NODE ... POD@NODE+ that is promised ... refused=PODS [never] grade=
+	case "held": // SHARD GANG POD@NODE ... POD@NODE+ that is promised ... refused=PODS [never] grade= left=CORES of 8
 		r := s.find("hold " + w.plain[0] + " " + w.plain[1]).GetHoldRequest()
 		m := &wire.HoldReply{GangUid: w.plain[1], Serial: r.Serial}
 		for _, text := range w.plain[2:] {
@@ -534,6 +534,11 @@ func (s *script) run(line string) []string {
 		}
 		if text := w.value["refused"]; text != "" {
 			m.Refused = append(m.Refused, &wire.Refusal{Pods: uint32(w.toNum(text)), Never: w.has("never"), Grade: uint32(w.num("grade"))})
+		}
+		if w.value["left"] != "" {
+			all := wire.FromResources(cores(8, 110))
+			m.Left = &wire.Summary{TableEpoch: uint64(s.table.Epoch), Nodes: 1, RoomVersion: 9, Allocatable: all, Largest: all,
+				Free: wire.FromResources(cores(w.num("left"), 110))}
 		}
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: m}})
 

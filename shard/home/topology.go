@@ -78,6 +78,7 @@ func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	r.gained, r.trying = false, false
 	clear(r.done)
 	clear(r.refused)
+	clear(r.vain)
 	if r.area != nil {
 		clear(r.asked)
 	}

@@ -52,7 +52,8 @@ func (f Facts) Untrue(said v1.PodCondition) string {
 	}
 	switch said.Reason {
 	case v1alpha1.ReasonQuotaExceeded:
-		if strings.Contains(said.Message, "has insufficient") && f.Quota {
+		later := strings.Contains(said.Message, "once the gangs that wait for nodes have started") // others, too
+		if strings.Contains(said.Message, "has insufficient") && f.Quota && !later {
 			return "its queue and all above it have room for all that wait with it"
 		}
 	case v1alpha1.ReasonNotEnoughPods:
