@@ -98,7 +98,7 @@ const (
 // UnsupportedConstraint, VolumesNotBound, NeverFits, QueueNotAllowed and BindingRejected.
 const (
 	ReasonScheduled             = "Scheduled"             // True
-	ReasonWaiting               = "Waiting"               // False: on its way; placement has not failed. Pods say so that said Unschedulable before
+	ReasonWaiting               = "Waiting"               // False: on its way. Pods say so if they said anything else
 	ReasonUnschedulable         = "Unschedulable"         // False: quota is reserved and no node fits. Autoscalers buy nodes for it. Pods say so for SupplyExceeded and NoNodeFits, too, and in no other case
 	ReasonConstraintUnmet       = "ConstraintUnmet"       // False: what the pods require of other pods is not there, or too much to be counted, or no topology domain takes them before others are placed or leave: no node is to be bought
 	ReasonNoNodeFits            = "NoNodeFits"            // False: quota would admit it, and no node would take a pod of it even if the node were empty, or all nodes together not all of it, or there are too few topology domains

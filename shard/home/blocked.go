@@ -222,8 +222,8 @@ func (g *gang) podReason(p *pod) report.Reason {
 	case g.state == binding && (!g.partly || p.stage != nowhere):
 		return report.Reason{}
 	}
-	if p.told == v1alpha1.ReasonUnschedulable && g.blocked.Is(v1alpha1.ReasonWaiting) {
-		return g.blocked // others leave for it: no node is to be bought
+	if p.told != "" && g.blocked.Is(v1alpha1.ReasonWaiting) {
+		return g.blocked // others leave for it: no node is to be bought, and quota is not what it lacks
 	}
 	return g.blocked.OnPod()
 }

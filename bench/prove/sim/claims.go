@@ -425,10 +425,11 @@ func amountIn(amounts []*wire.Amount, resource string) int64 {
 const restFor = 80 * time.Second
 
 // restAgain is after what time it is judged again whether somebody still waits who could start: others may have been
-// tried meanwhile that find no room, and were charged. It is judged restTimes times.
+// tried meanwhile that find no room, and were charged. It is judged restTimes times: for longer than a gang may be
+// patient, which keeps what it holds.
 const (
 	restAgain = 50 * time.Second
-	restTimes = 3
+	restTimes = 4
 )
 
 // judge judges who waits, and who stands in part.
