@@ -52,8 +52,8 @@ func TestSeeds(t *testing.T) {
 }
 
 // TestProgress judges in worlds of lives that nobody waits for ever who could start. Of these seeds one in six found a
-// gang that did, before gangs lived more than once; a few in a hundred still do (3053, for one), and are not among them.
-// It takes a minute: each world rests until nothing changes. A half of them runs each day, all in full.
+// gang that did, before gangs lived more than once; a few in a hundred still do (3053, for one), and are not among
+// them. It takes a minute: each world rests until nothing changes. A half of them runs each day, all in full.
 func TestProgress(t *testing.T) {
 	for _, first := range seeds.OfTheDay(t, 2, []string{"3000", "3026"}) {
 		t.Log(run(t, "basalt-bench", "--progress", "--first", first, "--seeds", "26"))
