@@ -19,8 +19,8 @@ import (
 // +kubebuilder:printcolumn:name="Position",type=integer,JSONPath=`.status.position`
 // +kubebuilder:printcolumn:name="Reserved",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].status`
 // +kubebuilder:printcolumn:name="Quota",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="QuotaReserved")].reason`
-// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",messageExpression="'metadata.name: the name of a PodGroup is a label value and has at most 63 characters, this one has %d'.format([size(self.metadata.name)])"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status: once written it is replaced, never removed"
 type PodGroup struct {

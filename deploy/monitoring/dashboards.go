@@ -27,6 +27,7 @@ type Panel struct {
 	Text    string // of kind text: Markdown
 	Stack   bool
 	Red     float64 // of kind stat: red from this value on; 0: never
+	Least   float64 // likewise: red below this value
 	Queries []Query
 }
 
@@ -80,6 +81,9 @@ func (d Dashboard) JSON() ([]byte, error) {
 				panel["options"] = object{"mode": "markdown", "content": p.Text}
 			case "stat":
 				steps := []object{{"color": "green", "value": nil}}
+				if p.Least > 0 {
+					steps = []object{{"color": "red", "value": nil}, {"color": "green", "value": p.Least}}
+				}
 				if p.Red > 0 {
 					steps = append(steps, object{"color": "red", "value": p.Red})
 				}
@@ -93,7 +97,12 @@ func (d Dashboard) JSON() ([]byte, error) {
 				defaults["custom"] = custom
 				panel["options"] = object{"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi", "sort": "desc"}}
 			case "table":
-				panel["transformations"] = []object{{"id": "merge", "options": object{}}}
+				names := object{} // Grafana calls the columns Value #A, Value #B
+				for j, q := range p.Queries {
+					names["Value #"+string(rune('A'+j))] = q.Legend
+				}
+				panel["transformations"] = []object{{"id": "merge", "options": object{}},
+					{"id": "organize", "options": object{"excludeByName": object{"Time": true}, "renameByName": names}}}
 			}
 			if p.Kind != "text" {
 				panel["datasource"], panel["targets"] = datasource(source), targets
@@ -144,6 +153,18 @@ func (d Dashboard) uses(source string) bool {
 
 func stat(title, unit string, red float64, expr string) Panel {
 	return Panel{Kind: "stat", Title: title, Unit: unit, Red: red, Queries: []Query{{Expr: expr}}}
+}
+
+// within is a stat that is red below a value, and from another one on, if that is not 0.
+func within(title string, least, red float64, expr string) Panel {
+	p := stat(title, "short", red, expr)
+	p.Least = least
+	return p
+}
+
+// most shows the 20 largest: a cluster may have hundreds of queues.
+func most(metric, by, legend string) Query {
+	return Query{fmt.Sprintf("topk(20, max by (%s) (%s))", by, metric), legend}
 }
 
 func lines(title, unit, about string, queries ...Query) Panel {

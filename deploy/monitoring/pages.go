@@ -6,9 +6,9 @@ func Dashboards() []Dashboard { return []Dashboard{overview, queues, shards, gan
 var overview = Dashboard{
 	File: "overview", Title: "Basalt / Overview", About: "Whether Basalt works, what it does, and what waits.",
 	Rows: [][]Panel{{
-		stat("Leader", "short", 2, `sum(basalt_coordinator_leading)`),
-		stat("Shards alive", "short", 0, `max(basalt_coordinator_shards)`),
-		stat("Buckets owned, of 1024", "short", 0, `sum(basalt_shard_buckets)`),
+		within("Leader", 1, 2, `sum(basalt_coordinator_leading) or vector(0)`),
+		within("Shards alive", 1, 0, `max(basalt_coordinator_shards) or vector(0)`),
+		within("Buckets owned, of 1024", 1024, 0, `sum(basalt_shard_buckets) or vector(0)`),
 		stat("Gangs that run", "short", 0, `sum(basalt_shard_gangs{state="running"})`),
 		stat("Gangs that wait", "short", 0, `sum(basalt_shard_waiting_gangs)`),
 		stat("CPU allocated", "percentunit", 0, `1 - sum(basalt_shard_free{resource="cpu"}) / sum(basalt_shard_allocatable{resource="cpu"})`),
@@ -35,7 +35,10 @@ var overview = Dashboard{
 	}},
 }
 
-const ofQueues = `{queue=~"$queue"}`
+const (
+	ofQueues    = `{queue=~"$queue"}`
+	ofResources = `{queue=~"$queue",resource=~"$resource"}`
+)
 
 var queues = Dashboard{
 	File: "queues", Title: "Basalt / Queues", About: "What queues are charged, and what waits in them. A queue includes all below it.",
@@ -47,14 +50,21 @@ var queues = Dashboard{
 			{`max by (queue) (basalt_queue_oldest_wait_seconds` + ofQueues + `)`, "oldest wait"},
 		}},
 	}, {
-		lines("Charged part of the capability", "percentunit", "At 1 the queue is full: further gangs wait, or wait in an ancestor.",
-			Query{`max by (queue, resource) (basalt_queue_charged{queue=~"$queue",resource=~"$resource"}) / (max by (queue, resource) (basalt_queue_capability{queue=~"$queue",resource=~"$resource"}) > 0)`, "{{queue}} {{resource}}"}),
-		lines("Charged", "short", "In the resource's unit.", Query{`max by (queue, resource, unit) (basalt_queue_charged{queue=~"$queue",resource=~"$resource"})`, "{{queue}} {{resource}} ({{unit}})"}),
-		lines("Guarantee in force", "short", "In the resource's unit.", Query{`max by (queue, resource, unit) (basalt_queue_guarantee{queue=~"$queue",resource=~"$resource"})`, "{{queue}} {{resource}} ({{unit}})"}),
+		lines("Charged part of the capability", "percentunit",
+			"Of the 20 fullest. At 1 a queue is full: further gangs wait, or wait in an ancestor.",
+			Query{`topk(20, max by (queue, resource) (basalt_queue_charged` + ofResources + `) / ` +
+				`(max by (queue, resource) (basalt_queue_capability` + ofResources + `) > 0))`, "{{queue}} {{resource}}"}),
+		lines("Charged", "short", "In the resource's unit, of the 20 with most.",
+			most("basalt_queue_charged"+ofResources, "queue, resource, unit", "{{queue}} {{resource}} ({{unit}})")),
+		lines("Guarantee in force", "short", "In the resource's unit, of the 20 with most.",
+			most("basalt_queue_guarantee"+ofResources, "queue, resource, unit", "{{queue}} {{resource}} ({{unit}})")),
 	}, {
-		lines("Waiting for quota", "short", "", Query{`max by (queue) (basalt_queue_waiting_gangs` + ofQueues + `)`, "{{queue}}"}),
-		lines("Oldest wait for quota", "s", "How long the oldest gang that waits has been complete.", Query{`max by (queue) (basalt_queue_oldest_wait_seconds` + ofQueues + `)`, "{{queue}}"}),
-		lines("Admitted gangs", "short", "", Query{`max by (queue) (basalt_queue_admitted_gangs` + ofQueues + `)`, "{{queue}}"}),
+		lines("Waiting for quota", "short", "Of the 20 with most.",
+			most("basalt_queue_waiting_gangs"+ofQueues, "queue", "{{queue}}")),
+		lines("Oldest wait for quota", "s", "How long the oldest gang that waits has been complete: the 20 longest.",
+			most("basalt_queue_oldest_wait_seconds"+ofQueues, "queue", "{{queue}}")),
+		lines("Admitted gangs", "short", "Of the 20 with most.",
+			most("basalt_queue_admitted_gangs"+ofQueues, "queue", "{{queue}}")),
 	}, {
 		lines("First seen to bound, p90", "s", "By top-level queue.", quantiles("basalt_gang_scheduling_duration_seconds", ofQueues, "queue", 90)...),
 		lines("Complete to bound, p90", "s", "By top-level queue.", quantiles("basalt_gang_placement_duration_seconds", ofQueues, "queue", 90)...),
