@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
@@ -56,6 +57,7 @@ func TestRefusedBindings(t *testing.T) {
 		t.Run("together", func(t *testing.T) {
 			t.Run("by a policy", func(t *testing.T) { t.Parallel(); w.refusedBindings(t) })
 			t.Run("by a webhook", func(t *testing.T) { t.Parallel(); w.failingWebhook(t) })
+			t.Run("of words", func(t *testing.T) { t.Parallel(); w.refusedWords(t) })
 		})
 	})
 }
@@ -66,29 +68,78 @@ var bindings = admissionregistrationv1.RuleWithOperations{
 		Resources: []string{"pods/binding"}},
 }
 
-// refusedBindings: a policy refuses the Bindings of some pods. They say so, and give back what others can use.
-func (w *world) refusedBindings(t *testing.T) {
-	ctx, policies := t.Context(), w.kube.Core.AdmissionregistrationV1()
-	meta := metav1.ObjectMeta{Name: "no-bindings"}
-	_, err := policies.ValidatingAdmissionPolicies().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: meta,
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: bindings}}},
-			Validations: []admissionregistrationv1.Validation{{
-				Expression: "!object.metadata.name.startsWith('deny-')", Message: "not this one"}},
-		}}, metav1.CreateOptions{})
+// policy has the API server refuse what a rule matches unless an expression holds.
+func (w *world) policy(t *testing.T, name, holds, message string, rules ...admissionregistrationv1.RuleWithOperations) {
+	t.Helper()
+	meta, match := metav1.ObjectMeta{Name: name}, &admissionregistrationv1.MatchResources{}
+	for _, rule := range rules {
+		named := admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: rule}
+		match.ResourceRules = append(match.ResourceRules, named)
+	}
+	policies := w.kube.Core.AdmissionregistrationV1()
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta}
+	p.Spec.MatchConstraints = match
+	p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: holds, Message: message}}
+	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), p, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(ctx,
+	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(),
 		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
-			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name,
-				ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: deny}},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// refusedWords: a policy refuses all that Basalt says in a namespace, in conditions, statuses and events. Its pods are
+// placed all the same, others are told what they are to be told, and so are these once they may be.
+func (w *world) refusedWords(t *testing.T) {
+	ns, other := w.namespace(t), w.namespace(t)
+	rule := func(groups, resources []string) (r admissionregistrationv1.RuleWithOperations) {
+		r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
+		r.APIGroups, r.APIVersions, r.Resources = groups, []string{"*"}, resources
+		return r
+	}
+	w.policy(t, "no-words", fmt.Sprintf("request.namespace != %q", ns), "no words here",
+		rule([]string{"", "events.k8s.io"}, []string{"pods/status", "events"}),
+		rule([]string{v1alpha1.GroupName}, []string{"podgroups/status"}))
+	large := asks("cpu", "900")
+	w.pod(t, ns, "probe", large)
+	wait(t, "the policy to refuse", func(ctx context.Context) error {
+		patch := []byte(`{"status":{"message":"probe"}}`)
+		pods := w.kube.Core.CoreV1().Pods(ns)
+		_, err := pods.Patch(ctx, "probe", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err == nil {
+			return errors.New("it may be written still")
+		}
+		return nil
+	})
+	w.pod(t, ns, "large", large)
+	w.pod(t, other, "large", large)
+	w.group(t, ns, "silent", "default", 2)
+	w.pod(t, ns, "silent-0", inGroup("silent"), asks("cpu", "100m"))
+	w.pod(t, ns, "silent-1", inGroup("silent"), asks("cpu", "100m"))
+	w.bound(t, ns, "silent-0", "silent-1")
+	w.podSays(t, other, "large", v1alpha1.ReasonUnschedulable, "900")
+	err := w.kube.Core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Delete(t.Context(), "no-words", metav1.DeleteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.podSays(t, ns, "large", v1alpha1.ReasonUnschedulable, "900")
+	w.groupSays(t, ns, "silent", v1alpha1.ConditionPodGroupInitiallyScheduled, metav1.ConditionTrue,
+		v1alpha1.ReasonScheduled)
+	w.deletePods(t, ns, "probe", "large", "silent-0", "silent-1")
+	w.deletePods(t, other, "large")
+}
+
+// refusedBindings: a policy refuses the Bindings of some pods. They say so, and give back what others can use.
+func (w *world) refusedBindings(t *testing.T) {
+	ctx, policies := t.Context(), w.kube.Core.AdmissionregistrationV1()
+	w.policy(t, "no-bindings", "!object.metadata.name.startsWith('deny-')", "not this one", bindings)
 	ns := w.namespace(t)
 	w.refuses(t, ns, "deny-probe", "not this one")
 
@@ -129,7 +180,7 @@ func (w *world) refusedBindings(t *testing.T) {
 
 	// It is bound once it may be.
 	w.deletePods(t, ns, "h-0", "h-1", "h-2")
-	err = policies.ValidatingAdmissionPolicyBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{})
+	err := policies.ValidatingAdmissionPolicyBindings().Delete(ctx, "no-bindings", metav1.DeleteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
