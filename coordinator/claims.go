@@ -422,15 +422,15 @@ func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
 	return !r.closing, r.closing
 }
 
-// shrinkClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
-// it, and returns why it gets nothing else.
-func shrinkClosing(c *Core, b *batch, g *gang, demand api.Resources, pods []uint64) (why string) {
+// refuseClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
+// it, and grants nothing else.
+func refuseClosing(now time.Time, c *Core, b *batch, to api.Incarnation, g *gang, demand api.Resources, pods []uint64) {
 	if !demand.Equal(g.res.demand) && demand.Fits(g.res.demand) && g.batch != b.id {
 		c.charge(g, demand)
 		c.name(g, pods)
 		c.put(b, g)
 	}
-	return "its reservation is closing and ends with its pods"
+	c.refuse(now, to, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends with its pods")
 }
 
 // yieldsToNobody has a gang leave that its home closes because it was short for too long.

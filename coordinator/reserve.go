@@ -385,7 +385,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	opened, closing := g.res.reopen(m)
 	if closing {
-		c.refuse(now, from, g, wire.DenyReason_DENY_CLOSING, shrinkClosing(c, b, g, demand, pods))
+		refuseClosing(now, c, b, from, g, demand, pods)
 		return
 	}
 	shrunk := c.forgetGone(g, pods) || opened

@@ -247,9 +247,9 @@ func (c *Core) releaseHeld(g *gang) {
 	for _, p := range g.pick(isHeld) {
 		of[p.shard] = append(of[p.shard], p)
 	}
-	serial := c.serial(g)
+	serial, classes := c.serial(g), askedBy(g.members)
 	for _, shard := range api.SortedKeys(of) {
-		c.summaries[shard].giveBack(of[shard], g.members)
+		c.summaries[shard].giveBack(of[shard], classes)
 		for _, p := range of[shard] {
 			p.letGo()
 		}
@@ -262,7 +262,7 @@ func (c *Core) releaseHeld(g *gang) {
 
 // giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may
 // get now: that is counted no more.
-func (s *summary) giveBack(pods []*pod, members map[string]*pod) {
+func (s *summary) giveBack(pods []*pod, classes map[uint64]bool) {
 	if s == nil {
 		return
 	}
@@ -272,9 +272,9 @@ func (s *summary) giveBack(pods []*pod, members map[string]*pod) {
 			s.room[p.asked.Hash()] = room + 1
 		}
 	}
-	for _, p := range members {
-		if p.charged && p.asked != nil && s.room[p.asked.Hash()] == 0 {
-			delete(s.room, p.asked.Hash())
+	for class := range classes {
+		if s.room[class] == 0 {
+			delete(s.room, class)
 		}
 	}
 }

@@ -390,3 +390,14 @@ func sumBounded(pods []*pod) (total api.Resources, excess bool) {
 
 // grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
 func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
+
+// askedBy returns the hashes of the classes of pods that are charged.
+func askedBy(pods map[string]*pod) map[uint64]bool {
+	of := map[uint64]bool{}
+	for _, p := range pods {
+		if p.charged && p.asked != nil {
+			of[p.asked.Hash()] = true
+		}
+	}
+	return of
+}

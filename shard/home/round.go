@@ -384,14 +384,21 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	}
 	if left := m.GetLeft(); left != nil {
 		c.onSummary(from, left)
-		kinds := kindsOf(g.pick(g.seeks))
-		others := r.area == nil && len(kinds) <= fewKinds && len(r.notVain(from, kinds)) > 0
-		r.done[from] = r.refused[from] && !others || r.least > 0 && r.done[from]
+		r.done[from] = r.refused[from] && !r.mayTakeOthers(g, from) || r.least > 0 && r.done[from]
 	}
 	if s := c.summaries[from]; s != nil {
 		c.unskip(s, back)
 	}
 	c.mark(g)
+}
+
+// mayTakeOthers reports whether pods are missing of classes that a shard has not refused.
+func (r *round) mayTakeOthers(g *gang, shard api.Incarnation) bool {
+	if r.area != nil {
+		return false
+	}
+	kinds := kindsOf(g.pick(g.seeks))
+	return len(kinds) <= fewKinds && len(r.notVain(shard, kinds)) > 0
 }
 
 func (c *Core) onHoldsLost(from api.Incarnation, m *wire.HoldsLost) {

@@ -187,11 +187,12 @@ func (c *Core) openRuled(namespace string) {
 
 // shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
 func (c *Core) shutFor(g *gang, missing []*pod) {
+	missing = slices.DeleteFunc(slices.Clone(missing), func(p *pod) bool { return !c.ruled(p) })
+	if len(missing) == 0 {
+		return
+	}
 	beside := g.company()
 	for _, p := range missing {
-		if !c.ruled(p) {
-			continue
-		}
 		of := c.ruledSleepers.shut[p.Namespace]
 		if of == nil || len(of) >= ruledShut {
 			of = map[uint64]shut{}
@@ -204,15 +205,12 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 // company tells gangs apart whose pods are of several classes, 0 for all others: what a pod finds no node beside in one
 // of them, it may in another.
 func (g *gang) company() (sum uint64) {
-	of := map[uint64]bool{}
-	for _, p := range g.members {
-		if p.charged && p.asked != nil && !of[p.asked.Hash()] {
-			of[p.asked.Hash()] = true
-			sum += bits.RotateLeft64(p.asked.Hash(), 1)
-		}
-	}
+	of := askedBy(g.members)
 	if len(of) < 2 {
 		return 0
+	}
+	for class := range of {
+		sum += bits.RotateLeft64(class, 1)
 	}
 	return sum
 }

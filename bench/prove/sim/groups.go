@@ -565,12 +565,17 @@ func (c *check) lacks(name string, was life, now *life) {
 		return
 	}
 	if now.lacks, now.made = was.lacks, was.made; now.lacks.IsZero() {
-		for _, n := range w.made {
-			now.made += n
-		}
-		now.lacks = w.now
+		now.lacks, now.made = w.now, w.begun()
 		w.outside(w.spare(w.api.PodGroup("ns", name))+partFor, func() { w.judgeShort(name, false) })
 	}
+}
+
+// begun is how many processes there have been.
+func (w *world) begun() (sum int) {
+	for _, n := range w.made {
+		sum += n
+	}
+	return sum
 }
 
 // spare is the staleAfter in force for a group, 0 for none: its own, if that is shorter than what its queue says.
@@ -598,16 +603,13 @@ func (w *world) judgeShort(name string, rests bool) {
 	if g == nil || x.alive == 0 || x.short.IsZero() || w.calm || w.mayBeInPart(name) {
 		return
 	}
-	made, own := 0, true
-	for _, n := range w.made {
-		made += n
-	}
+	own := true
 	for _, p := range w.load.pods(func(p *corev1.Pod) bool { return running(p) && groupNamed(p) == name }) {
 		own = own && p.Labels[api.LabelGang] == string(g.UID)
 	}
 	after := w.spare(g)
 	if !x.lacks.IsZero() {
-		if late := w.now.Sub(x.lacks); after > 0 && late >= after+partFor && (rests || own && made == x.made) {
+		if late := w.now.Sub(x.lacks); after > 0 && late >= after+partFor && (rests || own && w.begun() == x.made) {
 			w.fail("progress: PodGroup %s stands in part since %s, past its staleAfter of %s: %d pods run%s",
 				name, x.lacks.Sub(w.start), after, x.alive, w.load.explain())
 		}
