@@ -92,16 +92,20 @@ func (g *gang) missingGroup() intake.Name {
 func (c *Core) judge(g *gang) {
 	a := g.charge.reserve
 	g.uncharged = c.judgeUncharged(g)
+	others := g.state == running && g.tally.candidates > g.tally.charged
 	if a == nil {
 		if g.charge.reserved && g.blocked.OfCharge() {
 			g.blocked = report.Reason{}
 		}
-		if g.state == running && g.tally.candidates > g.tally.charged {
+		if others {
 			if closed := c.closedToPods(g); !closed.None() {
 				g.blocked = closed
 			}
 		}
 		return
+	}
+	if others && a.denied != nil && len(a.pods) == 0 { // it asks for others once those that have a node are charged
+		g.blocked = report.Denied(a.denied)
 	}
 	if g.state != waiting && !(a.growth && len(a.pods) > 0) && !(g.state == collecting && a.forNobody()) {
 		return

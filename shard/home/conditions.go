@@ -145,7 +145,7 @@ func (c *Core) writeConditions() {
 			p := e.pods[0]
 			r := g.podReason(p)
 			if p.retells(r) && !c.retells.Take(c.now) {
-				p.retellAt = c.now.Add(retellPause)
+				p.explainAgain = c.now.Add(retellPause)
 				e.pods = e.pods[1:]
 				continue
 			}

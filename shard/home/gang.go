@@ -230,6 +230,7 @@ func (c *Core) drive(g *gang) {
 		c.retire(g)
 	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
 		c.retreat(g, rollBack)
+	case c.goesStale(g):
 	case g.state == collecting:
 		c.collect(g)
 	case g.state == waiting:
@@ -370,9 +371,6 @@ func (c *Core) run(g *gang) {
 	}
 	if len(g.charge.condemned) == 0 && g.tally.candidates == 0 {
 		g.shrunk = ""
-	}
-	if c.goesStale(g) {
-		return
 	}
 	c.fill(g, !c.driveGrowth(g))
 	c.adjust(g)
@@ -623,9 +621,14 @@ type repair struct {
 	stale string    // why it is closed as stale, "" for one that is not
 }
 
-// isShortOf returns how many pods a started gang has less than its minimum. Those that succeeded are not missing.
+// isShortOf returns how many pods a gang of which some run has less than its minimum, unless it is being completed.
+// Those that succeeded are not missing. One that has not started may have pods of another that was deleted, or that
+// others bound.
 func (g *gang) isShortOf() int {
-	if !g.started || g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
+	if !g.started && g.state == binding && !g.partly {
+		return 0
+	}
+	if g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
 		return 0
 	}
 	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)
@@ -635,6 +638,9 @@ func (g *gang) isShortOf() int {
 // so to the coordinator, which takes what is kept for unused otherwise, and has others admitted for it.
 func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
 	missing, amounts := int64(g.isShortOf()), g.charge.amounts
+	if !g.started {
+		missing = 0
+	}
 	lost := amounts.Sub(base)
 	n := lost.Value("pods")
 	whole := missing == 0 || len(g.group.Floor) > 0

@@ -56,12 +56,12 @@ func (s state) String() string {
 // leaves whatever it was doing, except waiting for an answer that tells what is left of it. A takeover withdraws whatever it finds.
 var follows = [...]states{
 	collecting:  leave | of(waiting, ready, binding, closing),
-	waiting:     leave | of(ready),
-	ready:       leave | of(holding, binding),
-	holding:     leave | of(preparing, binding),
+	waiting:     leave | of(ready, closing), // closing: some of its pods run, and it is stale
+	ready:       leave | of(holding, binding, closing),
+	holding:     leave | of(preparing, binding, closing),
 	preparing:   leave | of(holding, binding),
 	binding:     leave | of(closing),
-	running:     leave | of(closing), // as it is stale
+	running:     leave | of(closing), // likewise
 	withdrawing: of(collecting, binding, running, evicting),
 	releasing:   of(collecting, withdrawing),
 	closing:     of(withdrawing),

@@ -60,7 +60,7 @@ func TestStatesThatMayNotFollow(t *testing.T) {
 			}
 		}
 	}
-	for _, never := range [][2]state{{running, waiting}, {ready, closing}, {releasing, ready}, {closing, collecting},
+	for _, never := range [][2]state{{running, waiting}, {ready, evicting}, {releasing, ready}, {closing, collecting},
 		{waiting, holding}, {collecting, evicting}} {
 		if follows[never[0]]&(1<<never[1]) != 0 {
 			t.Errorf("%s may become %s", never[0], never[1])
