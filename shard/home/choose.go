@@ -57,7 +57,7 @@ func (r *round) notVain(shard api.Incarnation, kinds []kind) []kind {
 // request renews those holds.
 func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
 	if r.area != nil {
-		return c.nextInArea(r, missing)
+		return c.nextInArea(&g.search, r, missing)
 	}
 	kinds := kindsOf(missing)
 	if g.search.order < firstDrawn { // a drawn order looks for any nodes
@@ -126,6 +126,66 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 	}
 	if found {
 		r.more[next.shard] = 2 * max(1, r.more[next.shard])
+	}
+	return next, found
+}
+
+// nextInArea returns the shard to ask next for nodes of the round's domains, and for which pods: the one that has most
+// of them, unless it is drawn. Each is asked once, and once more if it was asked for some, until others may fit because
+// of those that do (mayAskAgain).
+func (c *Core) nextInArea(s *search, r *round, missing []*pod) (next option, found bool) {
+	a := r.area
+	in := map[*room][]*pod{}
+	var order []*room
+	for _, p := range missing {
+		of := a.roomOf(p)
+		if of == nil {
+			continue
+		}
+		if in[of] == nil {
+			order = append(order, of)
+		}
+		in[of] = append(in[of], p)
+	}
+	kinds := make([][]kind, len(order))
+	for i, of := range order {
+		kinds[i] = kindsOf(in[of])
+	}
+	column := a.columns()
+	for _, m := range c.table.Members {
+		again := r.asked[m.Incarnation]
+		o := option{shard: m.Incarnation, class: 2, turn: s.turnOf(m.Incarnation, again)}
+		if again && (r.done[o.shard] || !r.scatters) || c.owned[o.shard] == 0 {
+			continue
+		}
+		if o.shard == c.cfg.Self {
+			o.class = 1
+		}
+		for i, of := range order {
+			has := of.at[o.shard]
+			if has == nil {
+				continue
+			}
+			for _, k := range kinds[i] {
+				n := len(k.pods)
+				if i := column(k.class); i >= 0 {
+					n = min(n, int(has[i]))
+				}
+				o.pods = append(o.pods, k.pods[:n]...)
+			}
+		}
+		if r.scatters && !again && len(o.pods) > 0 {
+			r.scatter(s, &o)
+		}
+		before := cmp.Or(cmp.Compare(o.turn, next.turn), cmp.Compare(len(next.pods), len(o.pods)),
+			cmp.Compare(o.class, next.class))
+		if len(o.pods) > 0 && (!found || before < 0) {
+			next, found = o, true
+		}
+	}
+	for _, p := range next.pods {
+		a.taken = true
+		a.roomOf(p).add(next.shard, column(p.asked), -1)
 	}
 	return next, found
 }

@@ -538,59 +538,6 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 	c.mark(g)
 }
 
-// nextInArea returns the shard to ask next for nodes of the round's domains, and for which pods: the one that has most of them. Each is asked
-// once, until others may fit because of those that do (mayAskAgain).
-func (c *Core) nextInArea(r *round, missing []*pod) (next option, found bool) {
-	a := r.area
-	in := map[*room][]*pod{}
-	var order []*room
-	for _, p := range missing {
-		of := a.roomOf(p)
-		if of == nil {
-			continue
-		}
-		if in[of] == nil {
-			order = append(order, of)
-		}
-		in[of] = append(in[of], p)
-	}
-	kinds := make([][]kind, len(order))
-	for i, of := range order {
-		kinds[i] = kindsOf(in[of])
-	}
-	column := a.columns()
-	for _, m := range c.table.Members {
-		o := option{shard: m.Incarnation, class: 2}
-		if r.asked[o.shard] || c.owned[o.shard] == 0 {
-			continue
-		}
-		if o.shard == c.cfg.Self {
-			o.class = 1
-		}
-		for i, of := range order {
-			has := of.at[o.shard]
-			if has == nil {
-				continue
-			}
-			for _, k := range kinds[i] {
-				n := len(k.pods)
-				if i := column(k.class); i >= 0 {
-					n = min(n, int(has[i]))
-				}
-				o.pods = append(o.pods, k.pods[:n]...)
-			}
-		}
-		if len(o.pods) > 0 && (!found || len(o.pods) > len(next.pods) || len(o.pods) == len(next.pods) && o.class < next.class) {
-			next, found = o, true
-		}
-	}
-	for _, p := range next.pods {
-		a.taken = true
-		a.roomOf(p).add(next.shard, column(p.asked), -1)
-	}
-	return next, found
-}
-
 // add notes that a shard has room for a pod of a class more or less.
 func (r *room) add(shard api.Incarnation, class int, n int64) {
 	if r != nil && class >= 0 && r.at[shard] != nil {

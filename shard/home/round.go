@@ -78,7 +78,7 @@ func (c *Core) seek(g *gang) bool {
 		if !c.takeSlot(g) || !c.confine(g, missing) {
 			return false
 		}
-		s.round = &round{area: s.area, scatters: s.area == nil && s.scatters(), asked: map[api.Incarnation]bool{},
+		s.round = &round{area: s.area, scatters: s.scatters(), asked: map[api.Incarnation]bool{},
 			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{},
 			never: map[gradeKey]bool{}, vain: map[gradeKey]bool{}}
 		s.room, s.nodes = c.room, c.nodes

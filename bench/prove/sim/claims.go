@@ -609,8 +609,11 @@ func (w *world) mayBeLost(p *corev1.Pod) bool {
 }
 
 // judgeRefused judges who cannot start because a policy refuses its Bindings: most of the time its quota is free. Who
-// finds no room, and so has none refused, may keep it while it searches.
+// finds no room, and so has none refused, may keep it while it searches, and who has a claim while others leave for it.
 func (w *world) judgeRefused(who, gang string) {
+	if r := w.store.reservation(gang); r != nil && (r.Claim != nil || len(r.Awaits) > 0) {
+		return
+	}
 	lasted := w.now.Sub(w.load.rest.since)
 	w.count("gangs at rest that a policy refuses")
 	if had := w.check.chargedFor(gang) - w.load.rest.before[gang]; had > lasted*3/4 { // also while it searches
