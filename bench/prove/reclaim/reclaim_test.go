@@ -365,8 +365,9 @@ func TestReclaimSurplus(t *testing.T) {
 }
 
 // A gang that loses a pod is repaired. Then two elastic gangs, each of more pods than there is room for: the second
-// takes back its fair share pod by pod, beyond its minimum, and then neither takes anything from the other. It takes
-// half a minute: the Job controller waits for 10 s before it makes a lost pod again, and pods are taken one at a time.
+// takes back its fair share pod by pod, beyond its minimum, and then neither takes anything from the other.
+// It takes half a minute: the Job controller waits for 10 s before it makes a lost pod again, and pods are taken one at
+// a time.
 func TestReclaimGrowth(t *testing.T) {
 	t.Parallel()
 	w := start(t)

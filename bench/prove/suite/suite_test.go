@@ -83,6 +83,7 @@ func TestHangs(*testing.T) {
 
 // TestRun runs `go test` on packages that end in every way, and reads the report.
 func TestRun(t *testing.T) {
+	t.Setenv("BASALT_FULL", "")
 	root := project(t)
 	run := func(o Options) (string, error) {
 		var out bytes.Buffer

@@ -35,7 +35,7 @@ import (
 
 const (
 	soon    = 20 * time.Second // in which a gang starts that can
-	settles = 15 * time.Second // in which those that wait are those that have to, and say so
+	settles = time.Minute      // in which those that wait are those that have to, and say so
 	abreast = 8                // cases at a time
 )
 
