@@ -38,6 +38,7 @@ type gang struct {
 type reservation struct {
 	queue       *queue
 	demand      api.Resources
+	most        api.Resources // that it was charged since it started; nil if that is no more than demand
 	attempt     uint64
 	revision    int64 // ModRevision; 0 while its transaction is in flight
 	granted     int64 // Unix ms of its first charge, 0 before
@@ -53,10 +54,9 @@ type reservation struct {
 	condemned   []surplus // pods that leave for claims (surplus.go)
 	least       int       // it runs, and may lose single pods as long as so many are left; 0: all of them or none
 	rank        api.Rank
-
-	tenant *tenant
-	pods   []uint64 // api.PodID of those that demand is for, sorted (pods.go)
-	place  int      // in queue.reserved
+	tenant      *tenant
+	pods        []uint64 // api.PodID of those that demand is for, sorted (pods.go)
+	place       int      // in queue.reserved
 
 	// claims.go
 	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
@@ -65,12 +65,11 @@ type reservation struct {
 	yields *wire.Yielding // it is closing for a claim, or as it is stale
 
 	// surplus.go
-	shrinks *wire.Yielding // for whom pods are condemned
-	asked   []surplus      // pods that a claim takes and that are not condemned yet
-	refused time.Time      // when its home last refused some
-	away    api.Resources  // of the demand, what counts as on its way out
-
-	roomless // supply.go
+	shrinks  *wire.Yielding // for whom pods are condemned
+	asked    []surplus      // pods that a claim takes and that are not condemned yet
+	refused  time.Time      // when its home last refused some
+	away     api.Resources  // of the demand, what counts as on its way out
+	roomless                // supply.go
 }
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
@@ -165,7 +164,7 @@ func (c *Core) admit(g *gang, q *queue) {
 func (c *Core) charge(g *gang, demand api.Resources) {
 	q := g.res.queue
 	delta := demand.Sub(g.res.demand)
-	g.res.demand = demand
+	g.res.becomes(demand)
 	if len(g.res.unplaced) > 0 && !delta.IsZero() {
 		c.setUnplaced(g, nil, false)
 	}
@@ -388,8 +387,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 		refuseClosing(now, c, b, from, g, demand, pods)
 		return
 	}
-	shrunk := c.forgetGone(g, pods) || opened
-	least := int(m.GetLeast())
+	shrunk, least := c.forgetGone(g, pods) || opened, int(m.GetLeast())
 	var current api.Resources
 	if g.res != nil {
 		current = g.res.demand
@@ -438,8 +436,9 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	r.from, r.serial, r.attempt, r.trace = from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.priority, r.since = demand, delta, m.GetPriority(), m.GetSinceUnixMs()
-	r.rank, r.pods, r.bound, r.started, r.mends = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted(), m.GetMends()
-	r.preemptible, r.kept, r.claims, r.least = m.GetPreemptible(), m.GetKept(), m.GetClaims(), least
+	r.rank, r.pods, r.bound, r.started = wire.ToRank(m.GetRank()), pods, bound, m.GetStarted()
+	r.mends, r.preemptible, r.kept = m.GetMends() && g.had(demand), m.GetPreemptible(), m.GetKept()
+	r.claims, r.least = m.GetClaims(), least
 	if slices.Contains(c.barring, g) {
 		c.freedFor(g) // it may be entitled to less now
 	}
@@ -638,7 +637,8 @@ func (c *Core) put(b *batch, g *gang) {
 	record := &wire.ReservationRecord{
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
-		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least), Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks}
+		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least),
+		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(r.most)}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

@@ -331,8 +331,11 @@ func (c *Core) loadSurplus(g *gang, w *wire.ReservationRecord) error {
 	r := g.res
 	r.least = int(w.GetLeast())
 	condemned, err := readSurplus(w.GetCondemned())
+	if err == nil {
+		r.most, err = wire.ToResources(w.GetMost())
+	}
 	if err != nil {
-		return fmt.Errorf("condemned: %w", err)
+		return fmt.Errorf("condemned or most: %w", err)
 	}
 	if r.condemned, r.shrinks = condemned, w.GetShrinks(); len(condemned) > 0 {
 		c.yielding = append(c.yielding, g)

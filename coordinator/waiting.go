@@ -46,6 +46,21 @@ type request struct {
 	denial      denialText    // what it was told
 }
 
+// becomes changes what a reservation is charged, and remembers the most that it was since its gang started.
+func (r *reservation) becomes(demand api.Resources) {
+	if most := r.demand.Max(r.most); r.started && !most.Fits(demand) {
+		r.most = most.Max(demand)
+	} else {
+		r.most = nil
+	}
+	r.demand = demand
+}
+
+// had reports whether a gang was charged as much before: what it asks for beyond that replaces nothing that it lost.
+func (g *gang) had(demand api.Resources) bool {
+	return g.res != nil && demand.Fits(g.res.demand.Max(g.res.most))
+}
+
 // before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
 // earmark stands against whom, and the order within one queue.
 func (r *request) before(o *request) bool { return r.compare(o) < 0 }

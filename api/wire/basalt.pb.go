@@ -2068,6 +2068,7 @@ type ReservationRecord struct {
 	Shrinks       *Yielding     `protobuf:"bytes,17,opt,name=shrinks,proto3" json:"shrinks,omitempty"`                                     // for whom those that were condemned last leave
 	Kept          bool          `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`                                          // its owner says that it may not be evicted: it does not borrow
 	Within        *Label        `protobuf:"bytes,19,opt,name=within,proto3" json:"within,omitempty"`                                       // the topology domain in which those that it awaits leave rooms to it, if it requires one
+	Most          []*Amount     `protobuf:"bytes,20,rep,name=most,proto3" json:"most,omitempty"`                                           // what it was charged at most since it started, where that is more than demand
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2231,6 +2232,13 @@ func (x *ReservationRecord) GetKept() bool {
 func (x *ReservationRecord) GetWithin() *Label {
 	if x != nil {
 		return x.Within
+	}
+	return nil
+}
+
+func (x *ReservationRecord) GetMost() []*Amount {
+	if x != nil {
+		return x.Most
 	}
 	return nil
 }
@@ -9026,7 +9034,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\xd4\x05\n" +
+	"\x14_preemption_delay_ms\"\x80\x06\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -9047,7 +9055,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\tcondemned\x18\x10 \x03(\v2\x1a.basalt.wire.v1.SurplusPodR\tcondemned\x122\n" +
 	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12-\n" +
-	"\x06within\x18\x13 \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\"P\n" +
+	"\x06within\x18\x13 \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\x12*\n" +
+	"\x04most\x18\x14 \x03(\v2\x16.basalt.wire.v1.AmountR\x04most\"P\n" +
 	"\n" +
 	"SurplusPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
@@ -9883,152 +9892,153 @@ var file_basalt_proto_depIdxs = []int32{
 	22,  // 49: basalt.wire.v1.ReservationRecord.condemned:type_name -> basalt.wire.v1.SurplusPod
 	25,  // 50: basalt.wire.v1.ReservationRecord.shrinks:type_name -> basalt.wire.v1.Yielding
 	59,  // 51: basalt.wire.v1.ReservationRecord.within:type_name -> basalt.wire.v1.Label
-	10,  // 52: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
-	2,   // 53: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	24,  // 54: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	10,  // 55: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 56: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
-	13,  // 57: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 58: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 59: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
-	2,   // 60: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 61: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	27,  // 62: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	28,  // 63: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	10,  // 64: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10,  // 65: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
-	13,  // 66: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 67: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 68: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	11,  // 69: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 70: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	13,  // 71: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	13,  // 72: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 73: basalt.wire.v1.Close.rule:type_name -> basalt.wire.v1.Rule
-	10,  // 74: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 75: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 76: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	10,  // 77: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 78: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 79: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	38,  // 80: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	39,  // 81: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	40,  // 82: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	10,  // 83: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	10,  // 84: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	10,  // 85: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	13,  // 86: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 87: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 88: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	24,  // 89: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	59,  // 90: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
-	13,  // 91: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	25,  // 92: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	13,  // 93: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 94: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
-	25,  // 95: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
-	22,  // 96: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 97: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
-	47,  // 98: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	10,  // 99: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	10,  // 100: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 101: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 102: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10,  // 103: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
-	10,  // 104: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
-	10,  // 105: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 106: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
-	13,  // 107: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 108: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	10,  // 109: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	10,  // 110: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 111: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	53,  // 112: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	10,  // 113: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	103, // 114: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	13,  // 115: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	11,  // 116: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	52,  // 117: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	54,  // 118: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	12,  // 119: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	56,  // 120: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	59,  // 121: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	59,  // 122: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
-	56,  // 123: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 124: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 125: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 126: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 127: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 128: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
-	62,  // 129: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 130: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 131: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 132: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 133: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 134: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 135: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 136: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 137: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 138: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 139: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 140: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 141: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 142: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 143: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 144: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 145: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 146: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 147: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 148: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 149: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 150: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 151: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 152: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 153: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 154: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 155: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 156: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 157: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 158: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 159: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 160: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 161: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 162: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 163: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	96,  // 164: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	97,  // 165: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 166: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 167: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	99,  // 168: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	100, // 169: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 170: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 171: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 172: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	101, // 173: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	101, // 174: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 175: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 176: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	102, // 177: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	2,   // 178: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 179: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 180: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 181: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 182: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 183: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 184: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 185: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	95,  // 186: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	8,   // 187: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 188: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 189: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 190: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 191: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	98,  // 192: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	187, // [187:193] is the sub-list for method output_type
-	181, // [181:187] is the sub-list for method input_type
-	181, // [181:181] is the sub-list for extension type_name
-	181, // [181:181] is the sub-list for extension extendee
-	0,   // [0:181] is the sub-list for field type_name
+	10,  // 52: basalt.wire.v1.ReservationRecord.most:type_name -> basalt.wire.v1.Amount
+	10,  // 53: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
+	2,   // 54: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	24,  // 55: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	10,  // 56: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 57: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	13,  // 58: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 59: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 60: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 61: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 62: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	27,  // 63: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	28,  // 64: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	10,  // 65: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10,  // 66: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	13,  // 67: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 68: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 69: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	11,  // 70: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 71: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	13,  // 72: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 73: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 74: basalt.wire.v1.Close.rule:type_name -> basalt.wire.v1.Rule
+	10,  // 75: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 76: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 77: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	10,  // 78: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 79: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 80: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	38,  // 81: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	39,  // 82: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	40,  // 83: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 84: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 85: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 86: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 87: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 88: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 89: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	24,  // 90: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	59,  // 91: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
+	13,  // 92: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	25,  // 93: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	13,  // 94: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
+	22,  // 95: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
+	25,  // 96: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
+	22,  // 97: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 98: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
+	47,  // 99: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 100: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 101: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 102: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 103: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 104: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 105: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 106: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 107: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 108: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 109: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 110: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 111: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 112: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	53,  // 113: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 114: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	103, // 115: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 116: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 117: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	52,  // 118: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	54,  // 119: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 120: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	56,  // 121: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	59,  // 122: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	59,  // 123: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	56,  // 124: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	57,  // 125: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	82,  // 126: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	56,  // 127: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	52,  // 128: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	62,  // 129: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
+	62,  // 130: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	52,  // 131: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	65,  // 132: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 133: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	66,  // 134: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 135: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	52,  // 136: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	69,  // 137: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 138: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	52,  // 139: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	71,  // 140: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 141: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 142: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 143: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	77,  // 144: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 145: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	56,  // 146: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 147: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	80,  // 148: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 149: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 150: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 151: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	83,  // 152: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	82,  // 153: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	88,  // 154: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	47,  // 155: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 156: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 157: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	69,  // 158: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	93,  // 159: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	47,  // 160: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 161: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	94,  // 162: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	6,   // 163: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 164: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	96,  // 165: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	97,  // 166: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 167: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 168: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	99,  // 169: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	100, // 170: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 171: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 172: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 173: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	101, // 174: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	101, // 175: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 176: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 177: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	102, // 178: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	2,   // 179: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 180: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 181: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 182: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 183: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 184: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 185: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 186: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	95,  // 187: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	8,   // 188: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 189: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 190: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 191: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 192: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	98,  // 193: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	188, // [188:194] is the sub-list for method output_type
+	182, // [182:188] is the sub-list for method input_type
+	182, // [182:182] is the sub-list for extension type_name
+	182, // [182:182] is the sub-list for extension extendee
+	0,   // [0:182] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
