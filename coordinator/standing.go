@@ -269,7 +269,8 @@ func (a ask) whyNobody(lacks []lack) string {
 		case mine.right(a) == 0:
 			found(4, "queue %q would have more than it %s", mine.path, entitlement(mine.byFairShare()))
 		default:
-			found(5, "no other queue below %q has more than it %s", mine.parent.path, entitlement(mine.right(a) == 1))
+			found(5, "no other reclaimable queue below %q has more than it %s",
+				mine.parent.path, entitlement(mine.right(a) == 1))
 		}
 	}
 	if a.queue.preempts() {
