@@ -420,20 +420,18 @@ func (c *Core) earliest(n *contest) *contest {
 	return n
 }
 
-// first is the one of some contests of a subtree that is the first in a tournament between them. It reorders them.
+// first is the one of some contests of a subtree that is the first in a tournament between them. All that are of one
+// queue are the same. It reorders them.
 func first(q *queue, of []*contest) *contest {
 	if len(of) == 1 {
 		return of[0]
 	}
-	var best *contest
 	for _, n := range of { // a queue that has requests and children: see contest.next
-		if n.queue == q && (best == nil || n.due[0].first(best.due[0]) < 0) {
-			best = n
+		if n.queue == q {
+			return n
 		}
 	}
-	if best != nil {
-		return best
-	}
+	var best *contest
 	var stands standing
 	for len(of) > 0 {
 		child, same := of[0].queue.ancestor(q.level+1), 0

@@ -131,7 +131,7 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 		err = fmt.Errorf("it requests %d resources, the limit is %d", n, plannedNamesAtMost)
 	}
 	further, wrong := wire.ToResources(p.GetFurther())
-	if err == nil && wrong == nil {
+	if wrong == nil {
 		wrong = sound(further)
 	}
 	switch pods := p.GetPods(); {
@@ -243,20 +243,16 @@ func (x *whatIf) refresh() {
 
 // inForce is what changes of other queues may do to one.
 type inForce struct {
-	capability, guarantee, deserved api.Resources
-	shares                          shares
+	guarantee, deserved api.Resources
+	shares              shares
 }
 
 func (q *queue) inForce() inForce {
-	out := inForce{guarantee: q.guarantee, deserved: q.deserved, shares: q.shares()}
-	if q.limits != nil {
-		out.capability = q.limits.capability
-	}
-	return out
+	return inForce{guarantee: q.guarantee, deserved: q.deserved, shares: q.shares()}
 }
 
 func (a inForce) equal(b inForce) bool {
-	return same(a.capability, b.capability) && a.guarantee.Equal(b.guarantee) && a.deserved.Equal(b.deserved) && a.shares.equal(b.shares)
+	return a.guarantee.Equal(b.guarantee) && a.deserved.Equal(b.deserved) && a.shares.equal(b.shares)
 }
 
 // differ finds the queues that are shown: those named, and those that differ from what they were.
