@@ -56,6 +56,22 @@ func TestDisplacementsEnd(t *testing.T) {
 	t.Logf("at most %d moves", most)
 }
 
+// Beyond so many all are forgotten, for they may hold for ever.
+func TestDisplacementsAreBounded(t *testing.T) {
+	core := New(Config{}, Elected{})
+	a, b := core.tree.at("a"), core.tree.at("b")
+	for i := range displacementsAtMost {
+		core.displacements.add(identity(fmt.Sprint(i)), "c", a, core.limitsVersion)
+	}
+	gang := func(q *queue, uid string) *gang {
+		return &gang{key: gangKey{q.path, uid}, ref: &wire.GangRef{Uid: uid, Queue: q.path}, res: &reservation{queue: q}}
+	}
+	core.displace(&claim{gang: gang(b, "c"), victims: []victim{{gang: gang(a, "v")}}})
+	if n := len(core.displacements); n != 1 {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
 func TestDisplacementsAreVoid(t *testing.T) {
 	resources := func(cpu int64) api.Resources { return api.FromMap(map[string]int64{"cpu": cpu}) }
 	for _, c := range []struct {

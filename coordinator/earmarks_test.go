@@ -234,3 +234,64 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 		t.Errorf("nobody claims, and window %d is open", h.core.window.n)
 	}
 }
+
+// TestWindowsBeginWithAnEarmark: while nothing can be kept for the only gang that would get an earmark, as its queue is
+// closed, no time passes of a window.
+func TestWindowsBeginWithAnEarmark(t *testing.T) {
+	h := newHall(t, map[string]int64{"a": 10})
+	h.ask("holds", "x", "a", 1, 0, 100*time.Hour)
+	h.ask("all", "x", "a", 10, 0, time.Minute)
+	edit := func(version int, closed bool) {
+		h.step(QueueSeen{Name: "a", UID: "u-a", ResourceVersion: fmt.Sprint(version), Generation: int64(version),
+			HasFinalizer: true, Closed: closed, Capability: api.FromMap(map[string]int64{"cpu": 10})})
+		h.settle()
+	}
+	edit(2, true)
+	for range 9 * 60 {
+		h.second()
+	}
+	edit(3, false)
+	h.second()
+	if w := h.core.window; h.core.tree.at("a").earmark == nil || w.until.Sub(h.now) < 10*time.Minute-2*time.Second {
+		t.Errorf("window %+v, %v are left of it", w, w.until.Sub(h.now))
+	}
+}
+
+// TestUnusedWindowsCountOnce: what was kept at two queues for the same gang was kept for it once, and it comes behind
+// those that came so much later than it as the window lasted.
+func TestUnusedWindowsCountOnce(t *testing.T) {
+	h := newHall(t, map[string]int64{"p": 10, "p.a": 100})
+	h.ask("holds", "x", "p.a", 1, 0, 100*time.Hour)
+	h.ask("all", "x", "p.a", 10, 0, time.Minute)
+	for h.now.Sub(h.came["all"]) < 10*time.Minute+30*time.Second {
+		h.second()
+	}
+	h.ask("later", "x", "p.a", 10, 0, time.Minute)
+	for h.core.window.n < 2 {
+		h.second()
+	}
+	h.second()
+	if r := h.core.tree.at("p").earmark; r == nil || r.gang.key.uid != "all" || h.core.tree.at("p.a").earmark != r {
+		t.Errorf("quota is kept for %+v", r)
+	}
+}
+
+// TestCandidatesOfEachNamespace: behind so many of its own that nothing can be kept for, a gang is not looked at, and
+// hides none of another namespace.
+func TestCandidatesOfEachNamespace(t *testing.T) {
+	h := newHall(t, map[string]int64{"a": 2000})
+	h.ask("holds", "x", "a", 2000, 0, 100*time.Hour)
+	for i := range candidatesLooked + 10 {
+		h.ask(fmt.Sprint("large", i), "many", "a", int64(1000+i), 0, time.Minute)
+	}
+	h.ask("last", "many", "a", 500, 0, time.Minute)
+	h.ask("other", "few", "a", 500, 0, time.Minute)
+	h.queue("a", 2, api.FromMap(map[string]int64{"cpu": 900}))
+	h.settle()
+	for range 62 {
+		h.second()
+	}
+	if r := h.core.tree.at("a").earmark; r == nil || r.gang.key.uid != "other" {
+		t.Errorf("quota is kept for %+v", r)
+	}
+}

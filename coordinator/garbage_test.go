@@ -23,7 +23,8 @@ func TestGarbage(t *testing.T) {
 		Reservations: []StoredReservation{{Key: "a"}, {Key: "b", Record: &wire.ReservationRecord{}}, {Key: "c", Record: &wire.ReservationRecord{Gang: ref("g", "")}},
 			{Key: "d", Record: &wire.ReservationRecord{Gang: ref("g", "good"), Demand: amount("cpu", -1)}},
 			{Key: "e", Record: &wire.ReservationRecord{Gang: ref("g", "good"), Demand: unsorted}},
-			{Key: "good", Record: &wire.ReservationRecord{Gang: ref("good", "good"), Attempt: 1, Demand: amount("cpu", 2)}}},
+			{Key: "good", Record: &wire.ReservationRecord{Gang: ref("good", "good"), Attempt: 1, Demand: amount("cpu", 2),
+				Condemned: []*wire.SurplusPod{{Uid: "p", Amounts: amount("cpu", -1)}}}}},
 	})
 	errors := 0
 	var drain func() []*wire.Envelope
@@ -44,8 +45,8 @@ func TestGarbage(t *testing.T) {
 		return answers
 	}
 	drain()
-	if errors != 10 {
-		t.Errorf("%d records are complained about, 10 are bad", errors)
+	if errors != 11 {
+		t.Errorf("%d complaints, 10 records are bad and one has a pod that is", errors)
 	}
 	reserve := func(m *wire.Reserve) Message {
 		return Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}}}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -268,6 +269,59 @@ func TestMandatesInTurn(t *testing.T) {
 				t.Errorf("no mandate after %v; pause %+v", preemptDelay+soon, g.pause)
 			}
 		})
+	}
+}
+
+// TestMandatesLookAtFewOfATenant: behind so many of its namespace that no plan was found for, a gang is not looked at,
+// and one of another namespace is.
+func TestMandatesLookAtFewOfATenant(t *testing.T) {
+	r := flooded()
+	r.queue("v", nil, rushCPU(2000))
+	r.reserve("b", "b", 400)
+	r.pass(time.Second)
+	for _, uid := range numbered("s", seenOfTenant) {
+		r.askAs("evil", uid, "v", rushCPU(1))
+	}
+	r.pass(time.Second)
+	for _, g := range r.c.gangs {
+		if g.req != nil {
+			g.rest(r.now, r.c.limitsVersion, "no plan")
+			g.pause.until = r.now.Add(time.Hour)
+		}
+	}
+	r.askAs("evil", "last", "v", rushCPU(1))
+	r.askAs("good", "victim", "v", rushCPU(1))
+	r.pass(time.Second)
+	var found []string
+	for _, g := range r.c.firstOf(r.now, r.c.tree.byPath["v"], firstOfTenant, seenOfTenant, nil) {
+		found = append(found, g.key.uid)
+	}
+	if !slices.Equal(found, []string{"victim"}) {
+		t.Errorf("looks at %v", found)
+	}
+}
+
+// An offer that is large enough to choose from has so many gangs, and four times of everything that is lacking.
+func TestPlenty(t *testing.T) {
+	for _, c := range []struct {
+		gangs        int
+		short, freed []int64
+		want         bool
+	}{
+		{plentyGangs, []int64{10}, []int64{40}, true},
+		{plentyGangs, []int64{10}, []int64{39}, false},
+		{plentyGangs - 1, []int64{10}, []int64{1000}, false},
+		{plentyGangs, []int64{10, 5}, []int64{40, 20}, true},
+		{plentyGangs, []int64{10, 5}, []int64{1000, 19}, false},
+		{plentyGangs, []int64{10, 0}, []int64{1000, 1000}, false}, // room: nobody knows how much
+	} {
+		s, lacks := &offer{gangs: make([]*candidate, c.gangs), freed: c.freed}, []lack(nil)
+		for _, short := range c.short {
+			lacks = append(lacks, lack{short: short})
+		}
+		if got := s.plenty(lacks); got != c.want {
+			t.Errorf("%d gangs that free %v of %v: %t", c.gangs, c.freed, c.short, got)
+		}
 	}
 }
 

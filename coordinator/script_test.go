@@ -125,6 +125,10 @@ func (p *player) show(o Output) {
 		p.print("remove finalizer of %s %s", o.Queue, o.UID)
 	case CreateQueue:
 		p.print("create queue %s", o.Name)
+	case Trace:
+		s := o.Span
+		p.print("span %s in trace %s under %s: %v, of %v", s.Name, s.TraceID[:], s.ParentID[:], s.End.Sub(s.Start),
+			s.Attributes)
 	default:
 		p.print("%T %+v", o, o)
 	}
@@ -418,7 +422,8 @@ func (p *player) do(words []string) {
 	}
 	name := a.names[0]
 	switch command {
-	case "elect": // a new coordinator on the same store; elect fresh | ungated | status=EPOCH | shards=a,b | corrupt=gang | every=25ms
+	case "elect": // a new coordinator on the same store; elect fresh | ungated | status=EPOCH | shards=a,b |
+		// corrupt=gang | every=25ms | asks=N
 		p.term++
 		e := p.store.elected(p.now, p.term)
 		e.FreshStore = name == "fresh"
@@ -436,7 +441,7 @@ func (p *player) do(words []string) {
 		}
 		p.pending, p.held = nil, false
 		every, _ := time.ParseDuration(a.values["every"])
-		p.core = New(Config{CommitEvery: every, Ungated: name == "ungated"}, e)
+		p.core = New(Config{CommitEvery: every, Asks: int(a.number("asks", 0)), Ungated: name == "ungated"}, e)
 		p.drain()
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
 		p.quiet = true
@@ -541,7 +546,8 @@ func (p *player) do(words []string) {
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{GangUid: name,
 			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
 			Repairs: a.has("repairs")}}})
-	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term= pods=1,2 least= ns= patient single
+	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term=
+		// pods=1,2 least= ns= trace=ID/SPAN patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
@@ -550,6 +556,9 @@ func (p *player) do(words []string) {
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps") && !a.has("bare"), Kept: a.has("keeps"), Claims: !a.has("never"), Vain: a.has("vain"), Least: uint32(a.number("least", 0))}
 		m.Started, m.Mends = a.has("started"), a.has("mends")
+		if trace, span, traced := strings.Cut(a.values["trace"], "/"); traced {
+			m.Trace = &wire.Trace{TraceId: []byte(trace), SpanId: []byte(span)}
+		}
 		if order := a.number("order", 0); order > 0 {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}
@@ -600,7 +609,7 @@ func (p *player) do(words []string) {
 		p.pending = nil
 	case "usages": // usages on | off
 		p.usages = name == "on"
-	case "metrics": // of all queues, and how long granted requests had waited
+	case "metrics": // of all queues, how long granted requests had waited, and counts
 		p.core.Queues(func(s QueueSums) {
 			oldest := "none"
 			if !s.OldestWait.IsZero() {
@@ -609,6 +618,7 @@ func (p *player) do(words []string) {
 			p.print("%s: charged [%v] capability [%v] guarantee [%v] admitted %d waiting %d oldest %s", s.Queue, s.Charged, s.Capability, s.Guarantee, s.Admitted, s.Waiting, oldest)
 		})
 		p.print("waits %v", p.core.Waits())
+		p.print("%+v", p.core.Counts())
 	case "status": // what operators see of a queue
 		for _, u := range p.core.Status().Queues {
 			if u.Queue == name {

@@ -221,6 +221,33 @@ func TestLargeGrantIsNotStarved(t *testing.T) {
 	t.Errorf("a grant of 900 KiB finds no transaction in 20: %s", w.denied["large"])
 }
 
+// TestReleasesFillATransaction: where nobody waits for quota, a transaction takes as many releases as the store takes
+// operations; where somebody does, a part is left for grants.
+func TestReleasesFillATransaction(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		w := newBytesWorld(t, &wire.ShardRecord{Name: "s1", Incarnation: "s1"})
+		w.start("root", "a")
+		one := api.FromMap(map[string]int64{"cpu": 1})
+		for i := range 120 {
+			w.reserve(fmt.Sprint("g", i), "a", one, nil, 1)
+			w.settle()
+		}
+		if waits {
+			w.reserve("large", "a", api.FromMap(map[string]int64{"cpu": 1 << 50}), nil, 1)
+		}
+		w.queue("a", 2, api.FromMap(map[string]int64{"cpu": 1 << 50})) // its record is in flight while they come
+		for i := range 120 {
+			w.serial++
+			w.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+				Gang: &wire.GangRef{Uid: fmt.Sprint("g", i), Queue: "a"}, Attempt: 1, Serial: w.serial, TableEpoch: 1}}}})
+		}
+		w.step(TxnDone{ID: w.flight.ID, Revision: int64(w.flight.ID) + 1})
+		if n, want := len(w.flight.Ops), map[bool]int{false: 120, true: 90}[waits]; n != want {
+			t.Errorf("somebody waits %t: %d operations, want %d", waits, n, want)
+		}
+	}
+}
+
 // TestLimitsAreBoundedByBytes: limits with many long names go in several transactions, and a queue whose record is too large is
 // invalid and keeps the limits it had.
 func TestLimitsAreBoundedByBytes(t *testing.T) {
@@ -303,12 +330,21 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			if got := c.requestBytes(key, closing); got > opBytes+length {
 				t.Errorf("a Close of nothing is counted as %d", got)
 			}
+			condemn := &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: &wire.Condemn{Gang: ref, Pods: []string{long}}}}
+			if got := c.requestBytes(key, condemn); got > opBytes+length {
+				t.Errorf("a Condemn of nothing is counted as %d", got)
+			}
 			g := c.gang(ref)
 			c.admit(g, c.tree.at(long))
 			c.charge(g, demand)
 			c.name(g, pods)
 			if got, want := c.requestBytes(key, closing), reservationBytes(ref, demand, pods); got != want {
 				t.Errorf("a Close of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
+			}
+			g.res.asked = []surplus{{uid: long, amounts: demand}} // they come into the record, with for whom they go
+			want := reservationBytes(ref, demand, pods) + surplusBytes(g.res.asked) + proto.Size(ref)
+			if got := c.requestBytes(key, condemn); got < want {
+				t.Errorf("a Condemn of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
 			}
 		}
 	}
