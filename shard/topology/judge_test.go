@@ -40,10 +40,14 @@ func (j *judged) move(name, version, zone string) {
 	j.step(event.NodeSeen{Node: api.FromNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: map[string]string{"zone": zone}}}, nil)})
 }
 
-// pod makes one: apart keeps away from those of its app in its zone, beside goes only where they are, even is spread.
+// pod makes one: apart keeps away from those of its app in its zone, beside goes only where they are, even is spread;
+// or from those of another app (apart y).
 func (j *judged) pod(uid, version, app, kind, node string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid), ResourceVersion: version, Labels: map[string]string{"app": app}}, Spec: v1.PodSpec{SchedulerName: api.SchedulerName, NodeName: node}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	if word, other, of := strings.Cut(kind, " "); of && word != "claim" {
+		kind, selector.MatchLabels["app"] = word, other
+	}
 	terms := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: selector}}
 	switch kind {
 	case "apart":
@@ -58,6 +62,13 @@ func (j *judged) pod(uid, version, app, kind, node string) {
 	}
 	j.pods[uid] = api.FromPod(p, oncePod{}, api.Rules{})
 	j.step(event.PodSeen{Pod: j.pods[uid]})
+}
+
+// unseen is a pod of app x that the pod watch has not shown.
+func unseen(uid, kind string) *api.Pod {
+	j := newJudged()
+	j.pod(uid, "20", "x", kind, "")
+	return j.pods[uid]
 }
 
 // oncePod has all claims used by one pod at a time.
@@ -159,6 +170,18 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			j.rows(6, "p@10>a1")
 			return j.says(5, "q@11>a2") + ", " + j.says(6, "p@10>a1"), "ok, [p] " + avoids
 		},
+		"a later row does not, also if there is no other": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(6, "q@11>a2")
+			return j.says(5, "p@10>a1"), "ok"
+		},
+		"nor one whose pod is not known": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "z@20>a2")
+			return j.says(5, "p@10>a1"), "ok"
+		},
 		"of two rows for one claim the earlier goes": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "claim c", "")
 			j.pod("q", "11", "y", "claim c", "")
@@ -240,6 +263,55 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			j.rows(6, "q@11>a2")
 			return j.says(6, "q@11>a2"), "wait"
 		},
+		"terms of pods of another namespace that are about their own do not matter": func(j *judged) (string, string) {
+			apart := []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}}}
+			z := api.FromPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: v1.PodSpec{Affinity: &v1.Affinity{
+				PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: apart}}}}, nil, api.Rules{})
+			j.pod("q", "11", "x", "", "")
+			j.log(5, &wire.IntentsRecord{Demands: []*wire.Demand{{Repels: z.Class.Repels}},
+				Rows: []*wire.IntentRow{{PodUid: "z", PodResourceVersion: "20", Namespace: "other", Name: "z", Node: "a1"}}})
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "ok"
+		},
+		"nor do those of a pod whose node is in no zone": func(j *judged) (string, string) {
+			j.pods["z"] = unseen("z", "apart x")
+			j.step(event.NodeSeen{Node: &api.Node{Name: "bare", ResourceVersion: "1"}})
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "z@20>bare")
+			j.rows(6, "q@11>a2")
+			return j.says(6, "q@11>a2"), "ok"
+		},
+		"nor do those of its own earlier row": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.rows(5, "p@10>b9")
+			j.rows(6, "p@10>a1")
+			return j.says(6, "p@10>a1"), "ok"
+		},
+		"a pod that no constraint is about need not be seen as its row names it": func(j *judged) (string, string) {
+			j.pod("r", "10", "y", "", "")
+			j.rows(5, "r@20>a1")
+			return j.says(5, "r@20>a1"), "ok"
+		},
+		"one with a constraint has to be seen": func(j *judged) (string, string) {
+			j.pods["p"] = unseen("p", "apart")
+			j.rows(5, "p@20>a1")
+			return j.says(5, "p@20>a1"), "wait"
+		},
+		"one that is gone is not judged, for its Binding will be refused": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "a2")
+			j.step(event.PodGone{Namespace: "ns", UID: "p"})
+			return j.says(1, "p@10>a1"), "ok"
+		},
+		"one with more labels than are read may be matched": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "a1")
+			j.pod("u", "11", "y", "", "")
+			u := *j.pods["u"]
+			u.Unlisted, u.Labels = true, nil
+			j.step(event.PodSeen{Pod: &u})
+			j.rows(5, "u@11>a2")
+			return j.says(5, "u@11>a2"), "[u] " + avoided
+		},
 		"labels of an earlier row's pod are waited for by who has terms": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "apart", "")
 			j.pod("r", "10", "y", "", "")
@@ -265,6 +337,10 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			before := j.says(6, "q@11>b2")
 			j.node("b2")
 			return before + ", " + j.says(6, "q@11>b2"), "wait, ok"
+		},
+		"its own node, though no row of it is known": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			return j.says(1, "p@10>b9"), "wait"
 		},
 		"a node that was not seen as a row's shard knew it may be in another zone": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "apart", "")
@@ -328,6 +404,20 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			j.rows(5, "p@10>a1")
 			j.rows(6, "q@11>b1")
 			return j.says(5, "p@10>a1") + ", " + j.says(6, "q@11>b1"), "ok, [q] node(s) didn't match pod affinity rules"
+		},
+		"a pod without constraints beside one that is spread": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even", "")
+			j.pod("r", "10", "y", "", "")
+			j.rows(5, "p@10>a1", "r@10>b1")
+			return j.says(5, "p@10>a1", "r@10>b1"), "ok"
+		},
+		"pods that fit one after another, and not in the end": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even y", "")
+			j.pod("q", "10", "y", "", "")
+			j.pod("r", "10", "y", "", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "q@10>a1", "r@10>a2")
+			return j.says(6, "p@10>a1", "q@10>a1", "r@10>a2"), "ok"
 		},
 		"the minimum of a spread counts bound pods": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "even", "")

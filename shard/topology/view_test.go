@@ -480,4 +480,8 @@ func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
 	if o, _ := v.RulesOf("ns", class("ns", 0)); o.Obstacle(v.Node("n1"), true) == None {
 		t.Error("a node without the labels takes such a pod")
 	}
+	v.Step(now.Add(2*countKept), event.Tick{})
+	if len(v.tallied)+len(v.tallies)+len(v.made) > 0 {
+		t.Errorf("nobody asks, and kept are %v and %v", v.tallied, v.made)
+	}
 }
