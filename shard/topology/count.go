@@ -594,7 +594,7 @@ func (c *carrier) heed(v *View) {
 // filterOf returns the filter of a spread for pods with some constraints, nil if it admits all nodes. Their own selectors are those of
 // the constraints unless they are given. It is not ok if it is new and may not be made.
 func (v *View) filterOf(s *api.Spread, own *v1.PodSpec, constraints []byte, by string, may bool) (_ *filter, ok bool) {
-	if !s.Affinity && !s.Taints || len(constraints) == 0 && own == nil && !s.Taints {
+	if !s.Affinity && !s.Taints {
 		return nil, true
 	}
 	spec, err := api.ReadConstraints(constraints)
@@ -647,7 +647,7 @@ func (f *filter) judge(v *View, n int32) {
 			return
 		}
 	}
-	if f.taints && len(o.Taints) > 0 {
+	if f.taints {
 		if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, o.Taints, f.tolerate, repels, false); untolerated {
 			return
 		}
@@ -673,7 +673,6 @@ func (v *View) sweep() {
 	old := v.now.Add(-countKept)
 	clear(v.rules)
 	clear(v.leaning.made)
-	v.generation++
 	for _, s := range v.spaces {
 		for key, list := range s.kins {
 			list = slices.DeleteFunc(list, func(k *kin) bool {

@@ -424,19 +424,17 @@ func (r *Rules) Open(most, more int) int {
 	for i := range r.spread {
 		most = r.spread[i].open(most, more)
 	}
-	if len(r.affinity) > 0 {
-		supported, none := true, true
-		for _, t := range r.affinity {
-			supported = supported && t.total[bound] > 0
-			none = none && t.all(true) == 0
-		}
-		switch {
-		case supported:
-		case none && r.self:
-			most = min(most, 1)
-		default:
-			most = 0
-		}
+	supported, none := true, true
+	for _, t := range r.affinity {
+		supported = supported && t.total[bound] > 0
+		none = none && t.all(true) == 0
+	}
+	switch {
+	case supported:
+	case none && r.self:
+		most = min(most, 1)
+	default:
+		most = 0
 	}
 	return most
 }

@@ -454,9 +454,7 @@ func (v *View) podsReplaced(list []*api.Pod) {
 		}
 	}
 	for _, p := range list {
-		if p != nil {
-			v.podSeen(p)
-		}
+		v.podSeen(p)
 	}
 }
 
@@ -545,7 +543,7 @@ func (v *View) recount(s *space, p *pod) {
 			}
 			now = append(now, e)
 		}
-		if len(now) == 0 && len(p.entries) > 0 && p.entries[0].weight == held {
+		if len(now) == 0 && p.entries[0].weight == held { // without rows it has entries
 			now = []entry{{node: p.entries[0].node, kin: k, weight: held}}
 		}
 	}
