@@ -370,8 +370,37 @@ func TestCarriedTermsAreBounded(t *testing.T) {
 		}
 		w.see(w.pod("ns", fmt.Sprint("b", i), "n", nil, apart(i)))
 	}
-	if !w.Excess["ns"] {
+	if !w.Excess["ns"] || !w.Full("ns") {
 		t.Error("there is no end to what a namespace may have counted")
+	}
+	for i := range carriedByNamespace + 1 {
+		w.step(event.PodGone{Namespace: "ns", UID: fmt.Sprint("ns/b", i)})
+	}
+	w.pass(2 * countKept)
+	w.pass(2 * countKept)
+	if len(w.carriers)+len(w.carried) > 0 || w.Full("ns") {
+		t.Errorf("all are gone, and %d terms are kept: %v", len(w.carriers), w.carried)
+	}
+}
+
+// TestFull: a namespace asks for about as much as is counted for it once a term about all namespaces does not fit any
+// more.
+func TestFull(t *testing.T) {
+	const most = countedByNamespace - anywhereCounts
+	for _, c := range []struct {
+		made, carried, tallied int
+		want                   bool
+	}{
+		{most, most, talliesByNamespace - 1, false},
+		{most + 1, 0, 0, true},
+		{0, most + 1, 0, true},
+		{0, 0, talliesByNamespace, true},
+	} {
+		v := New()
+		v.made["ns"], v.carried["ns"], v.tallied["ns"] = c.made, c.carried, c.tallied
+		if got := v.Full("ns"); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
 	}
 }
 
