@@ -328,6 +328,9 @@ func (p *player) showMessage(o Send) {
 		p.print("-> %s yield %s attempt %d: %s", o.To, m.Yield.Gang.Uid, m.Yield.Attempt, m.Yield.To.Why)
 	case *wire.Envelope_Shrink:
 		d := m.Shrink
+		if r := d.ReservationRevision; r <= 0 || r > p.store.revision {
+			p.t.Errorf("a Shrink of %s names revision %d, the store is at %d", d.Gang.Uid, r, p.store.revision)
+		}
 		p.shrinks = append(p.shrinks, d)
 		s := fmt.Sprintf("-> %s shrink %s attempt %d:", o.To, d.Gang.Uid, d.Attempt)
 		if len(d.Pods) > 0 {
