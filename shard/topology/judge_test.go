@@ -256,6 +256,15 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			j.rows(6, "q@11>a2")
 			return j.says(6, "q@11>a2"), "ok"
 		},
+		"of two rows of a pod the one at its version counts": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "apart", "")
+			j.pod("q", "11", "x", "", "")
+			j.rows(5, "p@10>a1")
+			j.rows(6, "p@12>b1")
+			j.pod("p", "12", "x", "apart", "")
+			j.rows(7, "q@11>a2", "q@11>b1")
+			return j.says(7, "q@11>a2") + ", " + j.says(7, "q@11>b1"), "ok, [q] " + avoided
+		},
 		"terms are known before the pod": func(j *judged) (string, string) {
 			j.pod("q", "11", "x", "", "")
 			j.pods["p"] = api.FromPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: v1.PodSpec{Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: "zone"}}}}}}, nil, api.Rules{})
@@ -410,6 +419,15 @@ func judgements() map[string]func(j *judged) (got, want string) {
 			j.pod("r", "10", "y", "", "")
 			j.rows(5, "p@10>a1", "r@10>b1")
 			return j.says(5, "p@10>a1", "r@10>b1"), "ok"
+		},
+		"pods with more labels than are read are counted by a spread": func(j *judged) (string, string) {
+			j.pod("p", "10", "x", "even", "")
+			j.pod("u", "11", "y", "", "a1")
+			u := *j.pods["u"]
+			u.Unlisted, u.Labels = true, nil
+			j.step(event.PodSeen{Pod: &u})
+			j.rows(5, "p@10>a2")
+			return j.says(5, "p@10>a2"), "wait in vain"
 		},
 		"pods that fit one after another, and not in the end": func(j *judged) (string, string) {
 			j.pod("p", "10", "x", "even y", "")

@@ -60,10 +60,23 @@ func TestOpen(t *testing.T) {
 			j.step(event.NodeGone{Name: "c1"})
 		}, 9, 0, 2},
 		{"those that count are others", "even y", func(*judged) {}, 9, 0, 9},
+		{"those that it asks for are in a zone, and in no rack", "", func(j *judged) {
+			j.pod("q", "11", "y", "", "a1")
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: "p", ResourceVersion: "10"}}
+			p.Spec.SchedulerName, p.Spec.Affinity = api.SchedulerName, &v1.Affinity{PodAffinity: &v1.PodAffinity{}}
+			for _, label := range []string{"rack", "zone"} {
+				p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(
+					p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, v1.PodAffinityTerm{TopologyKey: label,
+						LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "y"}}})
+			}
+			j.pods["p"] = api.FromPod(p, nil, api.Rules{})
+		}, 9, 0, 0},
 	} {
 		j := newJudged()
 		j.pod("p", "10", "x", c.kind, "")
-		j.rulesOf(t, "p") // what they ask for is counted from now on
+		if c.kind != "" {
+			j.rulesOf(t, "p") // what they ask for is counted from now on
+		}
 		c.there(j)
 		if got := j.rulesOf(t, "p").Open(c.most, c.more); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
@@ -301,9 +314,17 @@ func TestHolds(t *testing.T) {
 	check("bound", Avoids, None)
 	w.Hold("ns", p.UID, "m")
 	check("bound, and to be held", Avoids, None)
+	w.step(event.NodeGone{Name: "never"})
+	check("after a node is gone that nobody saw", Avoids, None)
 	other := w.pod("ns", "other", "m", map[string]string{"app": "a"}, v1.PodSpec{})
 	w.step(event.PodsReplaced{Pods: []*api.Pod{asks, nil, other}})
 	check("after a list with another", None, Avoids)
+	asked := Asked{}
+	asked.Rules(rules)
+	trial := w.Try(asked)
+	trial.Leave([][2]string{{"ns", "never"}, {"ns", other.UID}}, func() { check("left out", None, None) })
+	check("as before", None, Avoids)
+	trial.End()
 }
 
 // TestOpenedBySupport: a pod that an affinity asks for is bound, so those that ask may fit now, also where leanings ask
@@ -340,8 +361,10 @@ func TestRemembered(t *testing.T) {
 			t.Fatalf("%d terms", len(terms))
 		}
 		w.onePodOf(repels)
+		w.joinsOf(w.pod("ns", "p", "", nil, spreadOver("zone", fmt.Sprint(i))).Class)
 	}
-	kept := map[string]int{"terms": len(w.terms), "terms of a namespace": len(w.in("ns").terms), "claims": len(w.onePod)}
+	kept := map[string]int{"terms": len(w.terms), "terms of a namespace": len(w.in("ns").terms), "claims": len(w.onePod),
+		"joins": len(w.joins)}
 	for what, n := range kept {
 		if n == 0 || n > remembered {
 			t.Errorf("%s: %d are remembered", what, n)
@@ -452,4 +475,32 @@ func TestStrangers(t *testing.T) {
 	if err := w.check(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestBoundsOfLeanings: where all nodes have the label, the worst of them has as many pods as any, also after a node
+// came and went.
+func TestBoundsOfLeanings(t *testing.T) {
+	w := newTenants()
+	terms := []v1.WeightedPodAffinityTerm{{Weight: 5,
+		PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}}}}
+	spec := v1.PodSpec{Affinity: &v1.Affinity{
+		PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}}
+	w.see(w.pod("ns", "there", "n", nil, v1.PodSpec{}))
+	class := w.pod("ns", "p", "", nil, spec).Class
+	check := func(when string, want int64) {
+		t.Helper()
+		l := w.LeaningsOf("ns", class)
+		near, crowd := l.Has()
+		if !near || crowd {
+			t.Errorf("%s: terms %t, spreads %t", when, near, crowd)
+		}
+		if worst, _ := l.Worst(); worst != want {
+			t.Errorf("%s: %d, want %d", when, worst, want)
+		}
+	}
+	check("one node", 5)
+	w.step(event.NodeSeen{Node: &api.Node{Name: "bare", ResourceVersion: "1"}})
+	check("a node without the label", 0)
+	w.step(event.NodeGone{Name: "bare"})
+	check("it is gone", 5)
 }
