@@ -112,3 +112,29 @@ func TestCut(t *testing.T) {
 		})
 	}
 }
+
+// TestShortIsSaidLast: where a shard is asked for more pods than one message may name, and has too little for the gang,
+// only the last message asks what is left.
+func TestShortIsSaidLast(t *testing.T) {
+	s := newScript(t, Config{})
+	for line := range strings.Lines(`config holdpods=1
+coordinator 1
+table 1 a:team b
+store 1 10
+pods 1
+summary a free=2 allocatable=8
+group g min=3 queue=team
+pod p1 group=g
+pod p2 group=g
+pod p3 group=g
+grant g
+`) {
+		s.run(strings.TrimSpace(line))
+	}
+	asked := func() (short bool) { return s.find("hold a g").GetHoldRequest().GetShort() }
+	first := asked()
+	s.run("held a g p1@n1")
+	if first || !asked() {
+		t.Errorf("the first of two messages says %t, the second %t", first, asked())
+	}
+}

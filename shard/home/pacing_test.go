@@ -235,3 +235,57 @@ func TestFirstEditTakesEffectAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestEditsSpendTheBudgetOfASecond: once a namespace has had as many pods start over as it may in a second, others
+// wait.
+func TestEditsSpendTheBudgetOfASecond(t *testing.T) {
+	e := newEditor(true)
+	e.now = epoch0
+	e.gang("ns", "large", editedPods)
+	e.gang("ns", "small", 2)
+	e.step(event.Tick{})
+	before := e.asked["small"]
+	e.group("ns", "large", editedPods-1, "q", "")
+	e.step(event.Tick{})
+	e.group("ns", "small", 1, "q", "")
+	if n := e.asked["small"] - before; n != 0 {
+		t.Errorf("the small gang was requested anew %d times", n)
+	}
+	e.now = e.now.Add(time.Second)
+	e.step(event.Tick{})
+	if n := e.asked["small"] - before; n != 1 {
+		t.Errorf("a second later, it was requested anew %d times", n)
+	}
+}
+
+// TestLargeGangsShrinkNowAndThen: a gang of many pods gives back what some of them leave once a second, not one by one.
+func TestLargeGangsShrinkNowAndThen(t *testing.T) {
+	for pods, want := range map[int]int{90: 3, 120: 1} {
+		e := newEditor(false)
+		e.now = epoch0
+		e.step(event.NodeSeen{Node: &api.Node{Name: "n", Allocatable: cores(1000, 1000)}})
+		e.group("ns", "g", 1, "q", "")
+		for i := range pods {
+			uid := fmt.Sprintf("g-%d", i)
+			e.pod(api.Pod{UID: uid, Namespace: "ns", Name: uid, Group: "g", Node: "n", Class: api.NewClass(cores(1, 1), nil)})
+		}
+		leave := func(i int) {
+			e.step(event.PodGone{UID: fmt.Sprintf("g-%d", i), Namespace: "ns", Name: fmt.Sprintf("g-%d", i)})
+			e.step(event.Tick{})
+		}
+		leave(0)
+		e.now = e.now.Add(time.Minute)
+		before := e.asked["g"]
+		leave(1)
+		leave(2)
+		leave(3)
+		if n := e.asked["g"] - before; n != want {
+			t.Errorf("of %d pods, three that leave at once lead to %d requests, want %d", pods, n, want)
+		}
+		e.now = e.now.Add(time.Second)
+		e.step(event.Tick{})
+		if n := len(e.core.gangs["g"].charge.pods); n != pods-4 {
+			t.Errorf("a second later, %d of %d pods are charged", n, pods)
+		}
+	}
+}

@@ -198,11 +198,12 @@ func (s *script) run(line string) []string {
 			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))}))
 		return nil
 
-	case "table": // EPOCH MEMBER[:QUEUE,QUEUE] ...: other buckets go round, and that of `default` to the first
+	// table: other buckets go round, and that of `default` to the first; the last idle=N members own none
+	case "table": // EPOCH MEMBER[:QUEUE,QUEUE] ...
 		t := &api.Table{Epoch: api.Epoch(w.toNum(w.plain[0])), Revision: 10 * w.toNum(w.plain[0])}
 		members := w.plain[1:]
 		for b := range t.Owners {
-			t.Owners[b] = uint16(b % len(members))
+			t.Owners[b] = uint16(b % (len(members) - int(w.num("idle"))))
 		}
 		t.Owners[api.BucketOf("default")] = 0
 		for i, member := range members {
@@ -767,9 +768,11 @@ func (s *script) run(line string) []string {
 		} {
 			out = append(out, from("b", body)...)
 		}
+		bare := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bare"}}
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.StoreRead{Revision: 1, Reservations: []event.StoredReservation{{}}},
 			event.PodSeen{}, event.PodSeen{Pod: &api.Pod{}}, event.PodSeen{Pod: &api.Pod{UID: "bare", Ours: true}}, event.PodGone{UID: "bare"}, event.PodGone{UID: "bare"}, event.PodGone{}, event.PodGroupSeen{},
-			event.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{}}, event.PodGroupGone{}, event.QueueSeen{}, event.QueueSeen{Queue: &v1alpha1.Queue{}}, event.QueueGone{},
+			event.PodGroupSeen{PodGroup: bare}, event.PodGroupGone{},
+			event.QueueSeen{}, event.QueueSeen{Queue: &v1alpha1.Queue{}}, event.QueueGone{},
 			event.NamespaceGone{Name: "nowhere"}, event.PriorityClassGone{Name: "none"}, event.CoordinatorSeen{}, event.StatusWritten{ID: 77}, event.Tick{}, event.NodeSeen{}} {
 			out = append(out, s.step(ev)...)
 		}
@@ -821,6 +824,9 @@ func (s *script) run(line string) []string {
 				}
 			}
 			out = append(out, line)
+		}
+		if s.core.Preempted > 0 {
+			out = append(out, fmt.Sprintf("preempted: %d gangs", s.core.Preempted))
 		}
 		if s.core.Disrupted > 0 {
 			out = append(out, fmt.Sprintf("evicted though a PodDisruptionBudget does not allow it: %d pods", s.core.Disrupted))
