@@ -185,3 +185,23 @@ func TestInheritsWhatItCanRead(t *testing.T) {
 		})
 	}
 }
+
+func TestOnly(t *testing.T) {
+	amounts := func(names string) (out api.Resources) {
+		for i, name := range names {
+			out = append(out, api.Amount{Resource: string(name), Value: int64(1 + i)})
+		}
+		return out
+	}
+	for _, c := range [][3]string{
+		{"abc", "abc", "abc"}, {"abc", "b", "b"}, {"bd", "abcd", "bd"}, {"ac", "b", ""}, {"c", "ab", ""}, {"", "a", ""},
+	} {
+		got := ""
+		for _, a := range only(amounts(c[0]), amounts(c[1])) {
+			got += a.Resource
+		}
+		if got != c[2] {
+			t.Errorf("of %q, %q are in %q, want %q", c[0], got, c[1], c[2])
+		}
+	}
+}

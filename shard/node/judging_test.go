@@ -202,3 +202,74 @@ func BenchmarkHeavyClasses(b *testing.B) {
 	b.ReportMetric(float64(longest.Microseconds()), "us/longest")
 	b.ReportMetric(float64(a.c.cache.Compared())/1e6/float64(b.N), "MB-compared/op")
 }
+
+// TestNothingIsPromisedUnjudged: constraints that may not be compared with nodes for now are not compared for promises
+// either, also for the further pods of a class that was refused for that.
+func TestNothingIsPromisedUnjudged(t *testing.T) {
+	a := newAsker(3)
+	for i := range 3 {
+		uid := fmt.Sprint("v", i)
+		class := api.NewClass(api.FromMap(map[string]int64{"cpu": 64000, "pods": 1}), nil)
+		p := &api.Pod{UID: uid, Namespace: "other", Name: uid, Node: fmt.Sprint("n", i), Gang: "v", Class: class}
+		a.c.Step(a.now, event.PodSeen{Pod: p})
+	}
+	a.c.spent.Spend(a.now, "evil", 2*comparedAtOnce)
+	m := &wire.HoldRequest{Gang: &wire.GangRef{Uid: "g", Namespace: "evil", Name: "g", Queue: "q"}, Serial: 1, TtlMs: 100,
+		Classes: wireClass(lightClass(0)), Awaits: []string{"v"}, Pods: []*wire.PodWant{{PodUid: "p1"}, {PodUid: "p2"}}}
+	before := a.c.cache.Compared()
+	a.c.Step(a.now, event.Message{From: "a", Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}}})
+	var reply *wire.HoldReply
+	for _, o := range a.c.Outputs() {
+		if s, ok := o.(event.Send); ok && s.Body.GetHoldReply() != nil {
+			reply = s.Body.GetHoldReply()
+		}
+	}
+	if refused := reply.GetRefused(); len(refused) != 1 || refused[0].GetPods() != 2 || !refused[0].GetLater() {
+		t.Errorf("the answer is %v", reply)
+	}
+	if n := a.c.cache.Compared() - before; n > 0 {
+		t.Errorf("%d bytes were compared", n)
+	}
+}
+
+// TestChargesHaveNoWishes: pods that prefer different nodes are counted as one class, or each would be planned anew.
+func TestChargesHaveNoWishes(t *testing.T) {
+	a := newAsker(1)
+	plain := api.NewClass(api.FromMap(map[string]int64{"cpu": 1000, "pods": 1}), nil)
+	for i := range 3 {
+		a.ask("ns", i, 1, plain.Wishing([]byte{0x12, 0}).Leaning([]byte(fmt.Sprint(i))))
+		if p, held := a.c.cache.Lookup(fmt.Sprintf("ns-%d-0", i)); !held || p.Class.Key != plain.Key {
+			t.Errorf("pod %d: held %t, and charged with wishes", i, held)
+		}
+	}
+}
+
+// TestLabelsThatNoPodHasAreForgotten: what is remembered of labels is bounded by those of the pods that are there.
+func TestLabelsThatNoPodHasAreForgotten(t *testing.T) {
+	a := newAsker(1)
+	labels := func(i int) *api.Labels { return api.NewLabels(map[string]string{"job": fmt.Sprint(i)}) }
+	const stay = kinsKept / 4
+	for i := range stay {
+		uid := fmt.Sprint(i)
+		p := &api.Pod{UID: uid, Namespace: "ns", Name: uid, Node: "n0", Labels: labels(i), Class: api.NewClass(nil, nil)}
+		a.c.Step(a.now, event.PodSeen{Pod: p})
+	}
+	for round := range 3 {
+		for i := range 7 {
+			var asked []*api.Class
+			for k := range kinsKept / 8 {
+				asked = append(asked, api.MakeClass(api.Class{Labels: labels((round+1)*10000 + i*1000 + k), Labelled: true}))
+			}
+			a.ask("ns", i, uint64(1+round), asked...)
+		}
+		a.now = a.now.Add(time.Hour)
+		a.c.Step(a.now, event.Tick{})
+		n := 0
+		for _, kins := range a.c.groups.kins["ns"] {
+			n += len(kins)
+		}
+		if n >= kinsKept {
+			t.Errorf("round %d: %d different labels are remembered, %d pods are there", round, n, stay)
+		}
+	}
+}

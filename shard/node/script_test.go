@@ -377,9 +377,11 @@ func (s *script) run(line string) []string {
 	case "nodegone":
 		return s.step(event.NodeGone{Name: w.plain[0]})
 
+	// hold also takes drawn=N, an order of its pods (HoldRequest.order)
 	case "hold": // gang p1 p2 ... serial= cpu= [priority=] [order=] [ttl=ms] [grade=] [in=KEY:VALUE,...] [slices=KEY]: p1/VALUE is of one [awaits=g1,g2] [patient] [claimed]
 		m := &wire.HoldRequest{Gang: w.gang(), Serial: uint64(w.num("serial")), Rank: &wire.Rank{Priority: w.num("priority"), Order: uint64(w.num("order")), GangUid: w.plain[0]},
 			Classes: wireClass(w.class()), TtlMs: w.num("ttl"), Patient: w.has("patient"), Claimed: w.has("claimed"), Awaits: list(w.value["awaits"]), Grade: uint32(w.num("grade"))}
+		m.Order = uint32(w.num("drawn"))
 		for label := range strings.SplitSeq(w.value["in"], ",") {
 			if k, v, ok := strings.Cut(label, ":"); ok {
 				m.Within = append(m.Within, &wire.Label{Key: k, Value: v})
@@ -467,6 +469,11 @@ func (s *script) run(line string) []string {
 			{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{Keep: true}}},
 			{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{Gang: w.gang(), Serial: 1 << 40, Classes: []*wire.PodClass{nil}, Pods: []*wire.PodWant{nil, {PodUid: "x", PodClass: 9}}}}},
 			{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: w.gang(), Serial: 1 << 40, TableRevision: s.revision(), Pods: []*wire.PodRef{nil, {Uid: "x", ResourceVersion: "1", Name: "x", Node: "n1", PodClass: 9}}}}},
+			{Body: &wire.Envelope_Commit{Commit: &wire.Commit{Gang: w.gang(), Serial: 1<<40 + 1, TableRevision: s.revision(),
+				ReservationRevision: 50, Classes: wireClass(w.class()), Pods: []*wire.PodRef{
+					{ResourceVersion: "1", Name: "noid", Node: "n1"},
+					{Uid: "nonode", ResourceVersion: "1", Name: "nonode"}, {Uid: "noname", ResourceVersion: "1", Node: "n1"},
+					{Uid: "noversion", Name: "noversion", Node: "n1"}}}}},
 		} {
 			out = append(out, message(body)...)
 		}
@@ -474,12 +481,12 @@ func (s *script) run(line string) []string {
 			event.NodeSeen{}, event.NodeSeen{Node: &api.Node{}}, event.NodeGone{}, event.IntentsWritten{N: 99}, event.BindDone{}, event.VolumesBound{}, event.ResolveDone{}, event.IntentsDeleted{}, event.IntentsRewritten{}} {
 			out = append(out, s.step(ev)...)
 		}
-		return out
+		return append(out, s.step(event.PodSeen{Pod: &api.Pod{Node: "n1", Class: w.class()}})...)
 
 	case "due": // time goes to when the core is to be stepped
 		at := s.core.Due()
 		if at.IsZero() {
-			s.t.Fatalf("%s: nothing is due", s.line)
+			return []string{"nothing"}
 		}
 		waited := max(0, at.Sub(s.now))
 		s.now = s.now.Add(waited)
