@@ -229,7 +229,7 @@ func (c *Core) adjust(g *gang) {
 		}
 	}
 	switch {
-	case len(need) == 0 && len(extra) == 0 && !g.outstanding() && base.IsZero():
+	case len(extra) == 0 && !g.outstanding() && base.IsZero():
 		if ch.reserved || ch.reserve != nil {
 			c.release(g)
 		}

@@ -244,7 +244,7 @@ func (b *best) full() bool { return len(b.gangs) >= b.most }
 func (b *best) add(g *gang) {
 	if !b.full() {
 		heap.Push(b, g)
-	} else if b.most > 0 && compareGangs(g, b.gangs[0]) < 0 {
+	} else if compareGangs(g, b.gangs[0]) < 0 {
 		b.gangs[0] = g
 		heap.Fix(b, 0)
 	}

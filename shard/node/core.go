@@ -361,7 +361,8 @@ func (c *Core) sweep() {
 				delete(g.results, pod)
 			}
 		}
-		if g.touched.Before(old) && len(g.holds)+len(g.promises)+len(g.rows)+len(g.commits)+len(g.results) == 0 && !c.withdraw[key] && !c.unreported[key] {
+		if g.touched.Before(old) && !c.unreported[key] &&
+			len(g.holds)+len(g.promises)+len(g.rows)+len(g.commits)+len(g.results) == 0 {
 			delete(c.gangs, key)
 			uid := g.ref.GetUid()
 			c.queues[uid] = slices.DeleteFunc(c.queues[uid], func(o *gang) bool { return o == g })

@@ -101,7 +101,8 @@ func rulesTogether(c *Core, namespace string, classes []*api.Class, sure bool) (
 // probe tells a home shard how many pods fit into each domain. It is silent during a takeover, when not all pods are counted.
 func (c *Core) probe(from api.Incarnation, m *wire.Probe) {
 	keys := m.GetKeys()
-	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) || len(keys) == 0 || len(keys) > maxProbedKeys || slices.Contains(keys, "") {
+	if !c.ready || c.takeover.stage != idle || !c.table.Has(from) ||
+		len(keys) == 0 || len(keys) > maxProbedKeys || slices.Contains(keys, "") {
 		c.ignored++
 		return
 	}

@@ -16,7 +16,7 @@ const (
 
 // explain tells a home shard why nodes do not take a pod of a class. It is silent during a takeover, when not all pods are counted.
 func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
-	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) {
+	if !c.ready || c.takeover.stage != idle || !c.table.Has(from) {
 		c.ignored++
 		return
 	}

@@ -249,7 +249,7 @@ func (c *Core) Check() error {
 		}
 	}
 	for uid, b := range c.bound {
-		if p, ok := c.cache.Lookup(uid); !ok || !p.Kind.Seen() || p.Node != b.node || !c.owns(b.node) {
+		if p, _ := c.cache.Lookup(uid); !p.Kind.Seen() || p.Node != b.node || !c.owns(b.node) {
 			return fmt.Errorf("pod %s is bound to %s: the cache has %+v", uid, b.node, p)
 		}
 		if len(c.rows[uid]) > 0 {

@@ -49,7 +49,7 @@ func (p *planned) placeWhere(i int, in *domain, counted *api.Class, least uint32
 	switch {
 	case in != nil:
 		return c.placeIn(in, p.namespace, counted, rank, allow, p.leaningsOf(i))
-	case len(p.leaned) == 0 || len(p.asked[i].Leanings) == 0:
+	case len(p.asked[i].Leanings) == 0:
 		return c.place(p.namespace, counted, least, rank, allow)
 	case !p.leans(i) || c.spent.Spent(c.now, p.namespace) >= comparedAtOnce || !c.mayGrade(p.namespace, counted):
 		return c.place(p.namespace, counted, 0, rank, allow) // the grade is about leanings

@@ -520,7 +520,7 @@ func (c *Core) summariseToSelf() {
 }
 
 func sameNodes(a, b *wire.Summary) bool {
-	return b != nil && a.TableEpoch == b.TableEpoch && a.Nodes == b.Nodes && a.OutOfSync == b.OutOfSync &&
+	return a.TableEpoch == b.TableEpoch && a.Nodes == b.Nodes && a.OutOfSync == b.OutOfSync &&
 		sameAmounts(a.Allocatable, b.Allocatable) && sameAmounts(a.Largest, b.Largest)
 }
 

@@ -415,9 +415,7 @@ func (c *Core) handOver() {
 		}
 	}
 	for _, key := range api.SortedKeys(lost) {
-		if len(lost[key]) > 0 {
-			c.sendHoldsLost(c.gangs[key], lost[key])
-		}
+		c.sendHoldsLost(c.gangs[key], lost[key])
 	}
 	c.tellHeld(false)
 }

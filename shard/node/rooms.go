@@ -32,7 +32,7 @@ const (
 
 // roomProbe answers a RoomProbe. It is silent during a takeover, when not all pods are counted.
 func (c *Core) roomProbe(from api.Incarnation, m *wire.RoomProbe) {
-	if !c.ready || c.takeover.stage != idle || c.table == nil || !c.table.Has(from) {
+	if !c.ready || c.takeover.stage != idle || !c.table.Has(from) {
 		c.ignored++
 		return
 	}
@@ -136,7 +136,7 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 		if kind == cache.Hold {
 			switch g := c.gangs[gang]; {
 			case g == nil:
-			case m.GetGangUid() != "" && g.ref.GetUid() == m.GetGangUid(), g.drains && g.promises[uid] != nil:
+			case g.ref.GetUid() == m.GetGangUid(), g.drains && g.promises[uid] != nil:
 				return cache.Own
 			}
 			return cache.Stays

@@ -70,7 +70,7 @@ func (c *Core) place(namespace string, class *api.Class, least uint32, rank api.
 // grade returns the grade of the best node with room for a class, api.NoGrade if there is none, all are equally good, or it may not be found
 // out now.
 func (c *Core) grade(namespace string, class *api.Class) uint32 {
-	if class == nil || !c.cache.Heeds(class) || !c.mayGrade(namespace, class) {
+	if !c.cache.Heeds(class) || !c.mayGrade(namespace, class) {
 		return api.NoGrade
 	}
 	before := c.cache.Compared()
