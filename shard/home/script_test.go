@@ -492,9 +492,11 @@ func (s *script) run(line string) []string {
 			Allocatable: wire.FromResources(cores(w.num("allocatable"), 110)), Free: wire.FromResources(cores(w.num("free"), 110)),
 			Largest: wire.FromResources(cores(w.toNum(w.or("largest", w.or("allocatable", "0"))), 110)), RoomVersion: uint64(w.num("room")), NodesVersion: uint64(w.num("changed")), Room: room}}})
 
-	case "grant": // GANG [patient] revision=
+	case "grant": // GANG [patient] revision= later=N, so many attempts
 		r := s.find("reserve " + w.plain[0]).GetReserve()
-		return coordinator(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
+		attempt := r.Attempt + uint64(w.num("later"))
+		return coordinator(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: w.plain[0],
+			Attempt: attempt, Serial: r.Serial,
 			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Patient: w.has("patient"), Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
 
 	case "deny": // GANG [charged] reason=: with charged, what is bound is charged
