@@ -54,7 +54,6 @@ const (
 	StartKept           Fault = "start-kept"            // shard/home: an implied gang that comes again passes for started
 	FloorLost           Fault = "floor-lost"            // shard/home: a gang is charged what its pods request, whatever its Volcano PodGroup asks for
 	RoleIgnored         Fault = "role-ignored"          // shard/home: the minimum of a gang may be of any pods, whatever their roles
-	YieldStarted        Fault = "yield-started"         // shard/home: a gang that was evicted for another still passes for started
 	UnsaidLabels        Fault = "unsaid-labels"         // shard/node: a pod whose labels were not said is taken for one that no anti-affinity term matches
 	OneSided            Fault = "one-sided"             // cache: a pod keeps away from those that it repels, and not from those that repel it
 	HeirForgetsTerms    Fault = "heir-forgets-terms"    // shard/node: an inherited row repels nobody

@@ -327,10 +327,9 @@ func (c *Core) evict(g *gang) {
 	if g.charge.reserve != nil {
 		c.sendReserve(g)
 	}
-	lost := g.tally.lost // not waited for, unless a claimant does, whose claim is dropped when it takes too long
-	if y := g.charge.yields; lost > 0 && y.GetTo() != nil && c.now.Before(time.UnixMilli(y.GetUntilUnixMs())) {
+	lost := g.tally.lost // not waited for, unless a claimant does: the coordinator drops a claim that takes too long
+	if g.charge.yields.GetTo() != nil {
 		lost = 0
-		c.wakeAt(g, time.UnixMilli(y.GetUntilUnixMs()))
 	}
 	if g.tally.bound == lost {
 		if !g.ownerless.IsZero() {

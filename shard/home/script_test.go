@@ -649,7 +649,7 @@ func (s *script) run(line string) []string {
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_ClaimReply{ClaimReply: m}})
 
-	case "yield": // GANG TO [preempt] attempt= until=SECONDS
+	case "yield": // GANG TO [preempt] attempt=
 		m := &wire.Yield{Gang: &wire.GangRef{Uid: w.plain[0], Namespace: "ns", Name: w.plain[0], Queue: w.or("queue", "q")}, Attempt: uint64(w.num("attempt")),
 			To: &wire.Yielding{To: &wire.GangRef{Uid: w.plain[1], Namespace: "ns", Name: w.plain[1], Queue: "q"}, Rule: wire.Rule_RULE_RECLAIM,
 				Why: "evicted so that gang ns/" + w.plain[1] + " can start"}}
@@ -659,7 +659,6 @@ func (s *script) run(line string) []string {
 		if w.has("preempt") {
 			m.To.Rule = wire.Rule_RULE_PREEMPT
 		}
-		m.To.UntilUnixMs = epoch0.Add(time.Duration(w.num("until")) * time.Second).UnixMilli()
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Yield{Yield: m}})
 
 	case "shrink": // GANG TO POD+POD [condemned] condemned=POD+POD cpu= attempt= revision=

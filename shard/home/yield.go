@@ -2,7 +2,6 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
@@ -64,7 +63,7 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 	ch.claim, ch.awaits, ch.within, ch.victims, g.claim = 0, nil, nil, nil, nil
 	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
 	g.status.RecallStart(c.now)
-	g.started = g.started && fault.On(fault.YieldStarted)
+	g.started = false
 	g.repair = repair{}
 	g.yielded = report.Short(to.GetWhy())
 	g.blocked = report.Yielded(to)
@@ -72,8 +71,8 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 
 // startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.
 func (c *Core) startForgotten(g *gang) bool {
-	g.started = g.started && fault.On(fault.YieldStarted)
-	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) || fault.On(fault.YieldStarted) {
+	g.started = false
+	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) {
 		return true
 	}
 	if g.status.StartRecalled(c.now) || !g.charge.recalls || c.cfg.StatusBudget < 0 {

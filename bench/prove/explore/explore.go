@@ -78,6 +78,7 @@ type Config struct {
 	Lost    int    // calls to a server whose answer is lost, and messages lost
 	Waits   int    // times that time passes because nothing else can happen, before the fair schedule; 1 if 0
 	Quota   int    // how many gangs the queue's capability admits at once; all if 0
+	Ungated bool   // more may be admitted than the nodes have: else these admit one at a time, too
 
 	Claim    Claim // what one of the gangs takes from the other, which runs, if anything
 	Statuses bool  // of PodGroups are written, and say that gangs have started

@@ -397,7 +397,7 @@ func (w *world) startCoordinator() {
 	e := effect.Elected(&load.State)
 	e.Now, e.Term, e.Incarnation = w.now, c.term, c.inc
 	born := w.starts.get(mix(w.store.sum, w.told(c.inc), at(w.now)), func() *change {
-		core := coordinator.New(coordinator.Config{FirstTable: 2 * time.Second}, e)
+		core := coordinator.New(coordinator.Config{FirstTable: 2 * time.Second, Ungated: w.cfg.Ungated}, e)
 		var out change
 		for _, o := range ordered(core.Outputs()) {
 			out.out = append(out.out, itemOf(o))

@@ -41,7 +41,7 @@ var Bugs = []Bug{
 	{fault.JudgedUnseen, 6}, {fault.PlainUnjudged, 11}, {fault.DeletedIsOver, 17}, {fault.GivenUpUntold, 4}, {fault.RowTermsIgnored, 67},
 	{fault.RowsSupport, 11}, {fault.ClaimRowsIgnored, 9}, {fault.DomainUnnamed, 10}, {fault.DomainStale, 18}, {fault.GangUnjudged, 4}, {fault.LeftUnjudged, 361},
 	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4}, {fault.BandThreePasses, 0},
-	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0}, {fault.YieldStarted, 0},
+	{fault.PromiseStolen, 31}, {fault.PromiseReplaced, 0},
 	{fault.CondemnUnwritten, 31}, {fault.CondemnBelowMinimum, 0}, {fault.CondemnedReplaced, 0},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
 }
