@@ -612,11 +612,12 @@ func (c *Core) recordBytes(g *gang) int {
 	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes()
 }
 
-// claimBytes bounds what a record says of claims.
+// claimBytes bounds what a record says of claims, and of what its gang was charged at most.
 func (r *reservation) claimBytes() (n int) {
 	if r == nil {
 		return 0
 	}
+	n = amountsBytes(r.most)
 	for _, uid := range r.awaits {
 		n += len(uid) + 4
 	}
@@ -632,9 +633,7 @@ func (r *reservation) claimBytes() (n int) {
 		for _, v := range x.victims {
 			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32 + surplusBytes(v.pods)
 		}
-		for _, a := range x.promised { // and of what it lacks of them
-			n += 2 * (amountBytes + len(a.Resource))
-		}
+		n += 2 * amountsBytes(x.promised) // and of what it lacks of them
 	}
 	return n
 }

@@ -111,7 +111,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
 	c.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
-		c.log(LevelError, "condemned pods ignored", "key", s.Key, "error", err)
+		c.log(LevelError, "part of a reservation ignored", "key", s.Key, "error", err)
 	}
 	c.yields(g, r.GetYields())
 	pods, err := g.podSet(r.GetPods())

@@ -37,8 +37,12 @@ func (b *batch) fits(bytes, limit int) bool {
 
 // reservationBytes bounds the size of a reservation's record.
 func reservationBytes(ref *wire.GangRef, demand api.Resources, pods []uint64) int {
-	n := opBytes + proto.Size(ref) + 2*len(ref.GetUid()) + 8*len(pods)
-	for _, a := range demand {
+	return opBytes + proto.Size(ref) + 2*len(ref.GetUid()) + 8*len(pods) + amountsBytes(demand)
+}
+
+// amountsBytes bounds the size of amounts in a record.
+func amountsBytes(amounts api.Resources) (n int) {
+	for _, a := range amounts {
 		n += amountBytes + len(a.Resource)
 	}
 	return n
@@ -51,11 +55,16 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 	case *wire.Envelope_Reserve:
 		m := body.Reserve
 		n += proto.Size(m.GetGang()) + 2*len(key.uid) + 8*len(m.GetPods())
+		demand := 0
 		for _, a := range m.GetDemand() {
-			n += amountBytes + len(a.GetResource())
+			demand += amountBytes + len(a.GetResource())
 		}
+		n += demand
 		if g := c.gangs[key]; g != nil {
 			n += g.res.claimBytes()
+			if r := g.res; r != nil && (r.started || m.GetStarted()) { // what it was charged at most, with what it is now
+				n += demand + amountsBytes(r.demand)
+			}
 		}
 	case *wire.Envelope_Claim:
 		n += proto.Size(body.Claim)

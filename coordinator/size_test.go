@@ -346,6 +346,20 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			if got := c.requestBytes(key, condemn); got < want {
 				t.Errorf("a Condemn of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
 			}
+			less := demand[:n/2] // its record says what it had, too
+			reserve = &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+				Gang: ref, Demand: wire.FromResources(less), Pods: pods, Started: true}}}
+			counted := c.requestBytes(key, reserve)
+			g.res.started = true
+			g.res.becomes(less)
+			record.Demand, record.Most = wire.FromResources(less), wire.FromResources(g.res.most)
+			if len(record.Most) != min(n, api.MaxGangResources) && n > 0 {
+				t.Errorf("%d of %d resources are remembered", len(record.Most), n)
+			}
+			real, _ := written(Txn{Ops: []Op{PutReservation{Record: record}}})
+			if as := c.recordBytes(g); counted < real || as < real {
+				t.Errorf("a record of %d bytes is counted as %d, and by its Reserve as %d", real, as, counted)
+			}
 		}
 	}
 	table := &api.Table{Epoch: 1 << 62, Revision: 1 << 62}

@@ -326,20 +326,20 @@ func (v *victim) readSingles(in []*wire.SurplusPod) (why string, err error) {
 	return "", nil
 }
 
-// loadSurplus reads what a record says of pods that are condemned.
+// loadSurplus reads what a record says of pods that are condemned, and of what its gang was charged at most.
 func (c *Core) loadSurplus(g *gang, w *wire.ReservationRecord) error {
 	r := g.res
 	r.least = int(w.GetLeast())
 	condemned, err := readSurplus(w.GetCondemned())
-	if err == nil {
-		r.most, err = wire.ToResources(w.GetMost())
-	}
 	if err != nil {
-		return fmt.Errorf("condemned or most: %w", err)
+		return fmt.Errorf("condemned: %w", err)
 	}
 	if r.condemned, r.shrinks = condemned, w.GetShrinks(); len(condemned) > 0 {
 		c.yielding = append(c.yielding, g)
 		c.settle(g)
+	}
+	if r.most, err = wire.ToResources(w.GetMost()); err != nil {
+		return fmt.Errorf("most: %w", err)
 	}
 	return nil
 }

@@ -46,20 +46,23 @@ type request struct {
 	denial      denialText    // what it was told
 }
 
-// becomes changes what a reservation is charged, and remembers the most that it was since its gang started.
+// becomes changes what a reservation is charged, and remembers the most that it was since its gang started, of as many
+// resources as a gang may be charged.
 func (r *reservation) becomes(demand api.Resources) {
-	if most := r.demand.Max(r.most); r.started && !most.Fits(demand) {
-		r.most = most.Max(demand)
-	} else {
+	if r.started {
+		r.most, _ = r.peak().Max(demand).Foremost(api.MaxGangResources, nil)
+	}
+	if !r.started || r.most.Fits(demand) {
 		r.most = nil
 	}
 	r.demand = demand
 }
 
+// peak is the most that the gang was charged since it started.
+func (r *reservation) peak() api.Resources { return r.demand.Max(r.most) }
+
 // had reports whether a gang was charged as much before: what it asks for beyond that replaces nothing that it lost.
-func (g *gang) had(demand api.Resources) bool {
-	return g.res != nil && demand.Fits(g.res.demand.Max(g.res.most))
-}
+func (g *gang) had(demand api.Resources) bool { return g.res != nil && demand.Fits(g.res.peak()) }
 
 // before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
 // earmark stands against whom, and the order within one queue.
