@@ -32,7 +32,7 @@ type claimant struct {
 	attempt    uint64
 	mandate    uint64
 	made       time.Time
-	pods       int       // for which it was made: no more than its minimum, and one of a gang that grows
+	pods       int       // that it was promised quota for: one of a gang that grows; 0 if it lacked room alone
 	limits     time.Time // when limits were edited last by then
 	awaits     map[string]bool
 	evicts     bool      // somebody was evicted for it
@@ -48,12 +48,8 @@ func (c *check) claimant(r *wire.ReservationRecord) {
 	if !w.load.quiet || w.calm {
 		return
 	}
-	x := &claimant{gang: r.Gang.Uid, name: r.Gang.Name, attempt: r.Attempt, mandate: r.Claim.Mandate, made: w.now, limits: c.limited, awaits: map[string]bool{}}
-	for _, a := range r.Claim.Promised {
-		if a.Resource == string(corev1.ResourcePods) {
-			x.pods = int(a.Value)
-		}
-	}
+	x := &claimant{gang: r.Gang.Uid, name: r.Gang.Name, attempt: r.Attempt, mandate: r.Claim.Mandate, made: w.now,
+		limits: c.limited, awaits: map[string]bool{}, pods: int(amountIn(r.Claim.Promised, string(corev1.ResourcePods)))}
 	for _, uid := range r.Awaits {
 		x.awaits[uid] = true
 	}
@@ -109,7 +105,9 @@ func (c *check) started(x *claimant) {
 	g, p := w.api.group(x.name), w.api.podByUID(x.gang)
 	least := 1
 	if g != nil && g.uid == x.gang {
-		least = min(g.least, x.pods)
+		if least = g.least; x.pods > 0 {
+			least = min(least, x.pods)
+		}
 	} else if p == nil {
 		return // it is deleted
 	}
