@@ -58,7 +58,7 @@ type pod struct {
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	words        string    // and its message,
 	gist         uint64    // which gistOf this is
-	explainAgain time.Time // not before, after a write that failed
+	explainAgain time.Time // not before, after a write, or as others were told first
 	retellAt     time.Time // likewise, with other words for what it shows
 	writing      bool      // such a write is not answered: its version is about to change
 }
