@@ -228,16 +228,7 @@ func TestMandatesInTurn(t *testing.T) {
 				r.reserve(uid, "b", 1)
 			}
 			r.pass(time.Second)
-			for _, uid := range numbered("s", 1000) {
-				r.askAs("evil", uid, "v", rushCPU(1))
-			}
-			r.pass(time.Second)
-			for _, g := range r.c.gangs {
-				if g.req != nil {
-					g.rest(r.now, r.c.limitsVersion, "no plan")
-					g.pause.until = r.now.Add(time.Hour)
-				}
-			}
+			r.askInVain(1000)
 			r.askAs("good", "victim", "v", rushCPU(1))
 			return "v"
 		}},
@@ -272,14 +263,9 @@ func TestMandatesInTurn(t *testing.T) {
 	}
 }
 
-// TestMandatesLookAtFewOfATenant: behind so many of its namespace that no plan was found for, a gang is not looked at,
-// and one of another namespace is.
-func TestMandatesLookAtFewOfATenant(t *testing.T) {
-	r := flooded()
-	r.queue("v", nil, rushCPU(2000))
-	r.reserve("b", "b", 400)
-	r.pass(time.Second)
-	for _, uid := range numbered("s", seenOfTenant) {
+// askInVain has n gangs of a tenant ask in a queue, and all that wait rest for an hour, as no plan was found for them.
+func (r *rush) askInVain(n int) {
+	for _, uid := range numbered("s", n) {
 		r.askAs("evil", uid, "v", rushCPU(1))
 	}
 	r.pass(time.Second)
@@ -289,6 +275,16 @@ func TestMandatesLookAtFewOfATenant(t *testing.T) {
 			g.pause.until = r.now.Add(time.Hour)
 		}
 	}
+}
+
+// TestMandatesLookAtFewOfATenant: behind so many of its namespace that no plan was found for, a gang is not looked at,
+// and one of another namespace is.
+func TestMandatesLookAtFewOfATenant(t *testing.T) {
+	r := flooded()
+	r.queue("v", nil, rushCPU(2000))
+	r.reserve("b", "b", 400)
+	r.pass(time.Second)
+	r.askInVain(seenOfTenant)
 	r.askAs("evil", "last", "v", rushCPU(1))
 	r.askAs("good", "victim", "v", rushCPU(1))
 	r.pass(time.Second)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"basalt.dev/basalt/bench/prove/seeds"
 )
 
 // project is a module with packages that pass, fail, do not build, and have no tests.
@@ -83,7 +85,7 @@ func TestHangs(*testing.T) {
 
 // TestRun runs `go test` on packages that end in every way, and reads the report.
 func TestRun(t *testing.T) {
-	t.Setenv("BASALT_FULL", "")
+	t.Setenv(seeds.Full, "")
 	root := project(t)
 	run := func(o Options) (string, error) {
 		var out bytes.Buffer
