@@ -3,12 +3,14 @@ package basalt
 
 import (
 	"bytes"
+	"encoding/json"
 	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -18,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 const module = "basalt.dev/basalt"
@@ -330,6 +334,55 @@ func duration(e ast.Expr) (time.Duration, bool) {
 		}
 	}
 	return 0, false
+}
+
+// TestOtherModulesKeepUp finds a module of this repository that builds this one with an older version of a library than
+// it requires: `go build` refuses that there, and only the nightly run would say so.
+func TestOtherModulesKeepUp(t *testing.T) {
+	required := func(file string) (versions map[string]*version.Version, ours bool) {
+		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		var mod struct {
+			Require []struct{ Path, Version string }
+			Replace []struct{ Old struct{ Path string } }
+		}
+		if err := json.Unmarshal(out, &mod); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		versions = map[string]*version.Version{}
+		for _, r := range mod.Require {
+			if r.Path != module {
+				versions[r.Path] = version.MustParseSemantic(r.Version)
+			}
+		}
+		for _, r := range mod.Replace {
+			ours = ours || r.Old.Path == module
+		}
+		return versions, ours
+	}
+	want, _ := required("go.mod")
+	found := 0
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" || file == "go.mod" {
+			return err
+		}
+		have, ours := required(file)
+		if !ours {
+			return nil
+		}
+		found++
+		for library, v := range have {
+			if w := want[library]; w != nil && v.LessThan(w) {
+				t.Errorf("%s requires %s v%s, and go.mod v%s: run `go get %[2]s@v%[4]s` there", file, library, v, w)
+			}
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d other modules that build this one, error %v", found, err)
+	}
 }
 
 func TestImportsPointOneWay(t *testing.T) {
