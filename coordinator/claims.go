@@ -478,6 +478,15 @@ func (c *Core) tellAgain(now time.Time) {
 	}
 }
 
+// claimsInVain ends the time of claims that await a gang of which pods stay on their nodes.
+func claimsInVain(c *Core, now time.Time, m *wire.Unreserve) {
+	for _, x := range c.claims {
+		if r := x.gang.res; m.GetLost() && r != nil && slices.Contains(r.awaits, m.GetGang().GetUid()) {
+			x.until = now
+		}
+	}
+}
+
 // findOverdue lets what gangs lose count as what they have again, where it should have left by now.
 func (c *Core) findOverdue(now time.Time) {
 	for _, g := range c.yielding {

@@ -177,9 +177,14 @@ func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
 	g.stuck.seen, g.stuck.from = now, m.From
 }
 
+// foundNoRoom reports whether a gang said so not long ago.
+func (g *gang) foundNoRoom(now time.Time) bool {
+	return g.stuck != nil && now.Before(g.stuck.seen.Add(stuckFor))
+}
+
 // lacksRoom reports whether the gang said lately that it finds no room.
 func (g *gang) lacksRoom(now time.Time) bool {
-	return g.stuck != nil && g.res != nil && !g.res.closing && g.req == nil && now.Before(g.stuck.seen.Add(stuckFor))
+	return g.foundNoRoom(now) && g.res != nil && !g.res.closing && g.req == nil
 }
 
 // evicts reports whether some queue may take from others, and all that is charged is known.

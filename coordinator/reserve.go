@@ -655,10 +655,10 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 		c.withdraw(g.req)
 	}
 	if r := g.res; r != nil {
-		stuck := g.stuck != nil && now.Before(g.stuck.seen.Add(stuckFor))
-		if r.yields == nil && !stuck && !r.demand.IsZero() { // else it asks again, or nothing of it was charged
+		if r.yields == nil && !g.foundNoRoom(now) && !r.demand.IsZero() { // else it asks again, or nothing of it was charged
 			r.queue.departed()
 		}
+		claimsInVain(c, now, m)
 		c.release(g)
 		g.batch = b.id
 		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))

@@ -566,9 +566,9 @@ func (p *player) do(words []string) {
 			m.Rank = &wire.Rank{Priority: m.Priority, Order: uint64(order), GangUid: name}
 		}
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: m}})
-	case "unreserve": // unreserve GANG queue=… attempt= serial= only
+	case "unreserve": // unreserve GANG queue=… attempt= serial= only lost
 		p.message(a, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
-			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}}})
+			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch()), Lost: a.has("lost")}}})
 	case "close": // close GANG queue=… attempt= serial= stale
 		m := &wire.Close{Gang: a.gang(), Attempt: uint64(a.number("attempt", int64(p.attempt(name)))),
 			Serial: p.nextSerial(a), TableEpoch: uint64(p.epoch())}

@@ -2960,6 +2960,7 @@ type Unreserve struct {
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Serial        uint64                 `protobuf:"varint,3,opt,name=serial,proto3" json:"serial,omitempty"`
 	TableEpoch    uint64                 `protobuf:"varint,4,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`
+	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"` // pods of it are on their nodes still, and nobody knows for how long: claims that await them are in vain
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3020,6 +3021,13 @@ func (x *Unreserve) GetTableEpoch() uint64 {
 		return x.TableEpoch
 	}
 	return 0
+}
+
+func (x *Unreserve) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
 }
 
 // "No further intent of this gang may pass": state closing.
@@ -9120,13 +9128,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05least\x18\x11 \x01(\rR\x05least\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12\x12\n" +
 	"\x04vain\x18\x13 \x01(\bR\x04vain\x12\x14\n" +
-	"\x05mends\x18\x14 \x01(\bR\x05mends\"\x91\x01\n" +
+	"\x05mends\x18\x14 \x01(\bR\x05mends\"\xa5\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
 	"\x06serial\x18\x03 \x01(\x04R\x06serial\x12\x1f\n" +
 	"\vtable_epoch\x18\x04 \x01(\x04R\n" +
-	"tableEpochJ\x04\b\x05\x10\x06\"\xc9\x01\n" +
+	"tableEpoch\x12\x12\n" +
+	"\x04lost\x18\x06 \x01(\bR\x04lostJ\x04\b\x05\x10\x06\"\xc9\x01\n" +
 	"\x05Close\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

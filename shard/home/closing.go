@@ -327,11 +327,7 @@ func (c *Core) evict(g *gang) {
 	if g.charge.reserve != nil {
 		c.sendReserve(g)
 	}
-	lost := g.tally.lost // not waited for, unless a claimant does: the coordinator drops a claim that takes too long
-	if g.charge.yields.GetTo() != nil {
-		lost = 0
-	}
-	if g.tally.bound == lost {
+	if g.tally.bound == g.tally.lost { // those are not waited for, and a claim that does learns that it is in vain
 		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}

@@ -351,7 +351,8 @@ func (c *Core) awaitUnreserved(g *gang) {
 	o := g.charge.open
 	if c.due(g, o, c.cfg.AskAgain, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
-			Gang: g.message(), Attempt: g.charge.attempt, Serial: o.serial, TableEpoch: uint64(c.table.Epoch)}}})
+			Gang: g.message(), Attempt: g.charge.attempt, Serial: o.serial, TableEpoch: uint64(c.table.Epoch),
+			Lost: g.tally.lost > 0}}})
 	}
 }
 

@@ -991,7 +991,12 @@ func printMessage(e *wire.Envelope) string {
 		}
 		return out
 	case *wire.Envelope_Unreserve:
-		return fmt.Sprintf("Unreserve %s attempt %s serial %s", b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial))
+		lost := ""
+		if b.Unreserve.Lost {
+			lost = " lost"
+		}
+		return fmt.Sprintf("Unreserve %s attempt %s serial %s%s",
+			b.Unreserve.Gang.Uid, printSerial(b.Unreserve.Attempt), printSerial(b.Unreserve.Serial), lost)
 	case *wire.Envelope_Close:
 		rule := ""
 		if b.Close.Rule != 0 {
