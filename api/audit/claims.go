@@ -864,36 +864,3 @@ func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 		}
 	}
 }
-
-// startsAnew takes note that a gang was evicted: it starts all together or not at all again. Its pods that have finished count still.
-func (a *Auditor) startsAnew(g *gang) {
-	g.again, g.complete, g.ever = true, false, 0
-	for _, p := range a.cluster.members[g.name] {
-		if p.counted == g && p.known && p.finished {
-			g.ever++
-		}
-	}
-}
-
-// evictedFor names by which reason a pod was evicted, "" for none of ours.
-func evictedFor(reason string) string {
-	if reason == v1alpha1.ReasonRolledBack || reason == v1alpha1.ReasonPreempted {
-		return reason
-	}
-	return ""
-}
-
-// wronglyEvicted says what is wrong with the eviction of a pod, "" for nothing: a gang that had its minimum is evicted only for another one.
-func (g *gang) wronglyEvicted(pod, reason string) string {
-	switch {
-	case g != nil && g.everCondemned[pod]:
-		return ""
-	case g == nil || !g.everClosing:
-		return "the reservation of its gang was never closing, and never condemned it"
-	case reason == v1alpha1.ReasonPreempted && !g.everYielding:
-		return "the reservation of its gang was never closing for another gang"
-	case reason == v1alpha1.ReasonRolledBack && g.toldStarted && !g.everYielding:
-		return fmt.Sprintf("its gang (%s) had started and yields to nobody", cmp.Or(g.name, g.uid))
-	}
-	return ""
-}

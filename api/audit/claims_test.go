@@ -541,7 +541,13 @@ func TestAuditorJudgesEvictions(t *testing.T) {
 		{"rolled back", "", "", v1alpha1.ReasonRolledBack, func(w *world) { w.admit("y2", "lab.y", 3, closed("")) }},
 		{"rolled back after it has started", audit.Eviction, "had started and yields to nobody", v1alpha1.ReasonRolledBack, func(w *world) {
 			started(w)
+			w.pass(3 * time.Second)
 			w.admit("y2", "lab.y", 3, closed(""))
+		}},
+		{"rolled back, and started as that shows", "", "", v1alpha1.ReasonRolledBack, func(w *world) {
+			w.admit("y2", "lab.y", 3, closed(""))
+			started(w)
+			w.admit("y2", "lab.y", 3, func(r *wire.ReservationRecord) { r.Started = true })
 		}},
 		{"rolled back after its record said that it had started", audit.Eviction, "had started and yields to nobody", v1alpha1.ReasonRolledBack, func(w *world) {
 			w.admit("y2", "lab.y", 3, func(r *wire.ReservationRecord) { r.Started = true })
@@ -561,6 +567,35 @@ func TestAuditorJudgesEvictions(t *testing.T) {
 			w.check(t, test.want, test.in)
 		})
 	}
+}
+
+// A gang that had started may be rolled back in its next life.
+func TestAuditorJudgesLives(t *testing.T) {
+	w := newWorld(t, audit.Config{Grace: time.Hour, Unresolved: time.Hour})
+	lab(w)
+	life := func(n int, uid string) {
+		w.admit("y2", "lab.y", 3, attempt(uint64(n)))
+		w.pod(uid, "3", of("job"))
+		w.intend(n, "y2", 3000, map[string]string{uid: "n1"})
+		w.pod(uid, "3", on("n1"), of("job"))
+	}
+	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "y2", Namespace: "ns", Name: "job"}}
+	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "lab.y", 1
+	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g.DeepCopy()})
+	w.drop("y2", "lab.y")
+	life(2, "p")
+	g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Sequence: 1},
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
+	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g})
+	w.admit("y2", "lab.y", 3, attempt(2), func(r *wire.ReservationRecord) { r.Started = true })
+	w.pass(3 * time.Second)
+	w.gone("p")
+	w.drop("y2", "lab.y")
+	life(3, "q")
+	w.admit("y2", "lab.y", 3, attempt(3), closed(""))
+	w.pod("q", "3", on("n1"), of("job"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, ""))
+	w.pass(10 * time.Second)
+	w.check(t, "", "")
 }
 
 // A gang that was evicted starts all together or not at all again.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
@@ -165,7 +164,9 @@ type gang struct {
 	everYielding  bool              // it was closing for another gang
 	yielded       map[string]uint64 // for whom it was closed, and under which attempt of theirs
 	everCondemned map[string]bool   // pods that left for a claim
-	toldStarted   bool              // a record or its PodGroup said that it had its minimum
+	told          time.Time         // since when its PodGroup says of this life that it has its minimum, or zero
+	startedUnder  uint64            // the attempt under which a record said so
+	startedFirst  bool              // either was so before the reservation was closed for nobody
 	again         bool              // it was evicted: its minimum counts anew
 
 	shape    shape     // what its PodGroup requires of where it is,
@@ -368,7 +369,8 @@ func (a *Auditor) sizeImplied(name string) {
 	}
 	if len(a.cluster.members[name]) == 0 {
 		delete(a.cluster.groups, name)
-		g.exists, g.complete, g.ever, g.toldStarted = false, false, 0, false
+		g.exists, g.complete, g.ever = false, false, 0
+		g.endsLife()
 		a.judgeGang(g)
 	}
 }
@@ -522,6 +524,8 @@ func (a *Auditor) recount(p *pod) {
 		g.must = g.must.Add(p.share.must)
 		a.judgeGang(g)
 	}
+	was.gang.endsLife()
+	g.endsLife()
 	if was.gang != nil && was.gang != g {
 		a.judgeGang(was.gang)
 	}
@@ -715,7 +719,7 @@ func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v
 	}
 	if o.Status != nil {
 		a.stamped("podgroup "+g.name+" "+g.uid, o.Status.Stamp, o.Status, o.ResourceVersion)
-		g.toldStarted = g.toldStarted || meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+		g.tellStarted(a.now, meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled))
 	}
 	a.groupWaits(g, o)
 	a.judgeGang(g)
@@ -877,31 +881,5 @@ func (a *Auditor) forget() {
 		if !g.idle.IsZero() && a.now.Sub(g.idle) > keptGone {
 			delete(a.cluster.gangs, uid)
 		}
-	}
-}
-
-// ---- statuses
-
-// stamped judges the stamp of a status against the one before.
-func (a *Auditor) stamped(object string, s v1alpha1.Stamp, status any, version string) {
-	old := a.cluster.stamps[object]
-	a.cluster.stamps[object] = &stamp{s.Epoch, s.Writer, s.Sequence, status, version}
-	if old == nil {
-		return
-	}
-	message := ""
-	switch {
-	case s.Epoch < old.epoch:
-		message = fmt.Sprintf("the status went from epoch %d back to epoch %d", old.epoch, s.Epoch)
-	case s.Epoch > old.epoch:
-	case s.Writer != old.writer:
-		message = fmt.Sprintf("epoch %d has two writers, %s and %s", s.Epoch, old.writer, s.Writer)
-	case s.Sequence < old.sequence:
-		message = fmt.Sprintf("the status went from sequence %d back to %d in epoch %d", old.sequence, s.Sequence, s.Epoch)
-	case s.Sequence == old.sequence && !apiequality.Semantic.DeepEqual(status, old.status):
-		message = fmt.Sprintf("two different statuses have sequence %d in epoch %d", s.Sequence, s.Epoch)
-	}
-	if message != "" {
-		a.violate(Violation{Kind: Status, Object: object, Message: message, Versions: []string{old.version, version}})
 	}
 }

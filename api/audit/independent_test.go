@@ -268,6 +268,15 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "the nodes lack room for it: 4 cpu short (gang requests 8)"))
 			w.pass(10 * time.Second)
 		}},
+		{"Unschedulable, and its PodGroup is shown later", "", "", func(w *world) {
+			unschedulable := condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes")
+			w.pod("p", "1", of("late"))
+			w.reserve("g", 1000)
+			w.pod("p", "1", of("late"), unschedulable)
+			w.pass(time.Second)
+			w.group("g", "late", 1)
+			w.pass(10 * time.Second)
+		}},
 		{"Unschedulable without quota", audit.Condition, "never had a reservation", func(w *world) {
 			w.pod("p", "1")
 			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes"))

@@ -117,10 +117,13 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable && !strings.HasPrefix(c.Message, noRoom)
 		}
 	}
-	blind := fresh || a.now.Before(a.gap)
+	blind := fresh || a.now.Before(a.gap) // below, a pod may be of no gang as its PodGroup is shown later than it
 	if evicted != "" && p.evicted == "" && !blind {
 		g := p.gang
 		a.later(evictedKey(p), 2*a.cfg.Lag, func(since time.Time) {
+			if g == nil {
+				g = p.gang
+			}
 			if why := g.wronglyEvicted(p.uid, evicted); why != "" {
 				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and %s", name, since.Format(clock), why)})
 			}
@@ -129,6 +132,9 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if hopeless && !p.hopeless && !blind {
 		g := p.gang
 		a.later(hopelessKey(p), 2*a.cfg.Lag, func(since time.Time) {
+			if g == nil {
+				g = p.gang
+			}
 			if g == nil || !g.everHad && !a.isOlder(g) {
 				a.violate(Violation{Kind: Condition, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s is called Unschedulable since %s and its gang never had a reservation: an autoscaler buys nodes for it", name, since.Format(clock))})
 			}

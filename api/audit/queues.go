@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"maps"
 	"math"
 	"math/big"
@@ -403,5 +404,29 @@ func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[stri
 				}
 			})
 		}
+	}
+}
+
+// stamped judges the stamp of a status against the one before.
+func (a *Auditor) stamped(object string, s v1alpha1.Stamp, status any, version string) {
+	old := a.cluster.stamps[object]
+	a.cluster.stamps[object] = &stamp{s.Epoch, s.Writer, s.Sequence, status, version}
+	if old == nil {
+		return
+	}
+	message := ""
+	switch {
+	case s.Epoch < old.epoch:
+		message = fmt.Sprintf("the status went from epoch %d back to epoch %d", old.epoch, s.Epoch)
+	case s.Epoch > old.epoch:
+	case s.Writer != old.writer:
+		message = fmt.Sprintf("epoch %d has two writers, %s and %s", s.Epoch, old.writer, s.Writer)
+	case s.Sequence < old.sequence:
+		message = fmt.Sprintf("the status went from sequence %d back to %d in epoch %d", old.sequence, s.Sequence, s.Epoch)
+	case s.Sequence == old.sequence && !apiequality.Semantic.DeepEqual(status, old.status):
+		message = fmt.Sprintf("two different statuses have sequence %d in epoch %d", s.Sequence, s.Epoch)
+	}
+	if message != "" {
+		a.violate(Violation{Kind: Status, Object: object, Message: message, Versions: []string{old.version, version}})
 	}
 }

@@ -570,7 +570,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		}
 		g.everCondemned[s.uid] = true
 	}
-	g.toldStarted = g.toldStarted || r.started && !r.closing
+	g.closesStarted(a.now, a.cfg, old, r)
 	if old == nil && r.isCharged() && !e.Snapshot && !r.forced && !a.namesBound(r) {
 		a.judgeOrder(e, g, r, rec.GetGang().GetNamespace(), rec.GetRank().GetPriority())
 	}

@@ -220,6 +220,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 			continue
 		}
 		a.mu.Lock()
+		if r, ok := e.event.(audit.StoreRevision); ok {
+			a.sight.shown(r)
+		}
 		a.judge.Observe(e.at, e.event)
 		fresh := a.judge.Found(found)
 		a.mu.Unlock()
@@ -362,6 +365,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 			return next
 		case <-tick.C:
 			// A watch from a revision that the store does not have waits for it, silently: so the store itself is asked.
+			asked := time.Now()
 			within, stop := context.WithTimeout(ctx, 2*time.Second)
 			now, err := a.opts.Etcd.Get(within, a.opts.Prefix+"store")
 			stop()
@@ -375,7 +379,7 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 				return again(true)
 			}
 			a.mu.Lock()
-			a.sight.newest = now.Header.Revision
+			a.sight.found(asked, now.Header.Revision)
 			a.mu.Unlock()
 			if now.Header.Revision == next-1 { // nothing is left to see, and etcd answers no watch below its first revision
 				a.confirm(ctx, next-1)
@@ -457,6 +461,7 @@ func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource strin
 
 func reflectFrom[T runtime.Object](a *Auditor, lw *cache.ListWatch, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
 	listed = make(chan struct{})
+	lw = a.seeing(resource, lw)
 	return func(ctx context.Context) {
 		first := sync.OnceFunc(func() { close(listed) })
 		s := sink[T]{
@@ -470,7 +475,7 @@ func reflectFrom[T runtime.Object](a *Auditor, lw *cache.ListWatch, resource str
 			seen: func(o T) { a.send(ctx, seen(o)) },
 			gone: func(o T) { a.send(ctx, gone(o)) },
 		}
-		cache.NewReflectorWithOptions(a.seeing(resource, lw), kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
+		cache.NewReflectorWithOptions(lw, kind, s, cache.ReflectorOptions{Name: "audit " + resource}).RunWithContext(ctx)
 	}, listed
 }
 
@@ -550,6 +555,9 @@ func reflectCustom[T any, P interface {
 	runtime.Object
 }](a *Auditor, kind schema.GroupVersionResource, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
 	resource := kind.Resource
+	if kind.Group != v1alpha1.SchemeGroupVersion.Group {
+		resource = kind.GroupResource().String()
+	}
 	client := a.ours.Resource(kind)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
@@ -574,27 +582,4 @@ func reflectCustom[T any, P interface {
 		},
 		func(u *unstructured.Unstructured) audit.Event { return seen(read(u)) },
 		func(u *unstructured.Unstructured) audit.Event { return gone(read(u)) })
-}
-
-// decode reads an object. What it returns with an error has no status, or, where that is not what cannot be read, nothing but its
-// metadata.
-func decode[T any](object map[string]any) (*T, error) {
-	o := new(T)
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, o)
-	if err == nil {
-		return o, nil
-	}
-	for _, parts := range [][]string{{"apiVersion", "kind", "metadata", "spec"}, {"apiVersion", "kind", "metadata"}} {
-		rest := map[string]any{}
-		for _, part := range parts {
-			if v, there := object[part]; there {
-				rest[part] = v
-			}
-		}
-		o = new(T)
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(rest, o) == nil {
-			break
-		}
-	}
-	return o, err
 }

@@ -7,14 +7,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"basalt.dev/basalt/api/audit"
 )
 
 const (
 	fresh   = 5 * time.Second // for how long a server's word that we are up to date holds
 	catchUp = 2 * time.Second // what a watch that was just opened takes to tell what it has
-	watches = 4               // of the API server
 )
 
 // Sight is what an auditor could see.
@@ -28,19 +30,44 @@ type Sight struct {
 type sight struct {
 	Sight
 	newest    int64     // revision of the control store
-	store     time.Time // when its watch was last known to be up to date
+	store     time.Time // the watch has shown what the control store had then
 	revision  int64     // up to there
-	apiServer time.Time // when it last answered
-	open      map[string]time.Time
+	mark      int64     // what it had at a later time, 0 for none: the watch has not shown it yet
+	marked    time.Time
+	apiServer time.Time            // when it last answered
+	watches   map[string]time.Time // of kinds of the API server, since when: zero while one is closed
 	relists   map[string]int
 
 	seen bool // everything, once
 	last time.Time
 }
 
-func newSight() sight { return sight{open: map[string]time.Time{}, relists: map[string]int{}} }
+func newSight() sight { return sight{watches: map[string]time.Time{}, relists: map[string]int{}} }
 
-func (s *sight) confirmed(revision int64) { s.store, s.revision = time.Now(), revision }
+// found takes note of the revision that the control store has at some time.
+func (s *sight) found(at time.Time, revision int64) {
+	s.newest = revision
+	if s.mark == 0 {
+		s.mark, s.marked = revision, at
+	}
+}
+
+// shown takes note of a revision that the watch has shown, or that was read anew.
+func (s *sight) shown(r audit.StoreRevision) {
+	if r.Snapshot {
+		s.revision, s.mark = 0, 0
+	}
+	s.confirmed(r.Revision)
+}
+
+// confirmed takes note that the watch has shown all up to a revision. That alone says nothing about the present: the
+// member of the control store that serves the watch may be behind the others.
+func (s *sight) confirmed(revision int64) {
+	s.revision = max(s.revision, revision)
+	if s.mark > 0 && s.revision >= s.mark {
+		s.store, s.mark = s.marked, 0
+	}
+}
 
 // confirm says that all up to a revision was sent.
 func (a *Auditor) confirm(ctx context.Context, revision int64) {
@@ -52,9 +79,9 @@ func (a *Auditor) confirm(ctx context.Context, revision int64) {
 
 // blind reports whether a stream may be behind, and counts the time of it.
 func (s *sight) blind(now time.Time) bool {
-	blind := now.Sub(s.store) > fresh || now.Sub(s.apiServer) > fresh || len(s.open) < watches
-	for _, since := range s.open {
-		blind = blind || now.Sub(since) < catchUp
+	blind := now.Sub(s.store) > fresh || now.Sub(s.apiServer) > fresh
+	for _, since := range s.watches {
+		blind = blind || since.IsZero() || now.Sub(since) < catchUp
 	}
 	if s.seen && blind && !s.last.IsZero() {
 		s.Blind += now.Sub(s.last)
@@ -92,21 +119,44 @@ func (a *Auditor) askAPIServer(ctx context.Context) {
 	}
 }
 
-// seeing notes when a kind's watch opens and ends.
-func (a *Auditor) seeing(resource string, lw *cache.ListWatch) *cache.ListWatch {
-	inner := lw.WatchFuncWithContext
-	lw.WatchFunc = nil
-	lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		w, err := inner(ctx, o)
-		if err != nil {
-			return nil, err
+// seeing notes when a kind's watch opens and ends, and when the kind is not served any more.
+func (a *Auditor) seeing(kind string, inner *cache.ListWatch) *cache.ListWatch {
+	a.mu.Lock()
+	a.sight.watches[kind] = time.Time{}
+	a.mu.Unlock()
+	gone := func(err error) {
+		if apierrors.IsNotFound(err) {
+			a.mu.Lock()
+			delete(a.sight.watches, kind)
+			a.mu.Unlock()
 		}
-		a.mu.Lock()
-		a.sight.open[resource] = time.Now()
-		a.mu.Unlock()
-		return a.watched(resource, w), nil
 	}
-	return lw
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := inner.ListWithContext(ctx, o)
+			gone(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := inner.WatchWithContext(ctx, o)
+			if err != nil {
+				gone(err)
+				return nil, err
+			}
+			since := time.Now()
+			a.mu.Lock()
+			a.sight.watches[kind] = since
+			a.mu.Unlock()
+			return watchedUntil(w, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if a.sight.watches[kind].Equal(since) { // else the next one is open
+					a.sight.watches[kind] = time.Time{}
+				}
+			}), nil
+		},
+		DisableChunking: inner.DisableChunking,
+	}
 }
 
 // watched passes a watch on.
@@ -120,15 +170,12 @@ type watched struct {
 func (w *watched) ResultChan() <-chan watch.Event { return w.out }
 func (w *watched) Stop()                          { w.stop.Do(func() { close(w.done) }); w.inner.Stop() }
 
-func (a *Auditor) watched(resource string, inner watch.Interface) watch.Interface {
+// watchedUntil passes a watch on, and says when it has ended.
+func watchedUntil(inner watch.Interface, ended func()) watch.Interface {
 	w := &watched{inner: inner, out: make(chan watch.Event), done: make(chan struct{})}
 	go func() {
-		defer func() {
-			a.mu.Lock()
-			delete(a.sight.open, resource)
-			a.mu.Unlock()
-			close(w.out)
-		}()
+		defer close(w.out)
+		defer ended()
 		for e := range inner.ResultChan() {
 			select {
 			case w.out <- e:
