@@ -69,6 +69,20 @@ func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage ==
 // waitsNowhere reports whether a pod is charged, and neither held nor promised room.
 func waitsNowhere(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }
 
+// hastenUnlike ends a gang's wait for room before pods are charged of which one is unlike those that found none.
+func hastenUnlike(c *Core, g *gang, pods []*pod) {
+	if g.search.sleep == nil {
+		return
+	}
+	slept := map[string]bool{}
+	for _, p := range g.pick(waitsNowhere) {
+		slept[p.Class.Key] = true
+	}
+	if len(slept) > 0 && slices.ContainsFunc(pods, func(p *pod) bool { return p.gang == g && !slept[p.Class.Key] }) {
+		c.hasten(g)
+	}
+}
+
 // hasRoom reports whether a node shard keeps room for the pod.
 func (p *pod) hasRoom() bool { return p.stage == held || p.stage == promised }
 

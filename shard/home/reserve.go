@@ -263,6 +263,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
 	}
 	isFor(g, a.names)
+	hastenUnlike(c, g, a.pods)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
 			p.charged = true
