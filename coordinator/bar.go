@@ -78,7 +78,7 @@ func (c *Core) barLowered(now time.Time) {
 	var few [4]*gang
 	looked := 0
 	look := func(q *queue) {
-		if looked >= barredAtOnce || q.classes == nil || q.classes.Len() == 0 || !q.mayClaim() {
+		if looked >= barredAtOnce || q.order.classes == nil || q.order.classes.Len() == 0 || !q.mayClaim() {
 			return
 		}
 		for _, g := range c.firstOf(now, q, len(few), len(few), few[:0]) {

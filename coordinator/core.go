@@ -419,7 +419,7 @@ func (c *Core) Status() *wire.StatusReply {
 			return
 		}
 		u := c.usage(q)
-		if r := q.earmark; r != nil { // for operators alone: tenants hear no names of others
+		if r := q.order.earmark; r != nil { // for operators alone: tenants hear no names of others
 			u.Message += fmt.Sprintf("; keeps quota free for gang %s, which requests %s and has waited longest", r.gang.ref.Title(), r.delta)
 		}
 		if size += proto.Size(u) + 8; size <= statusBytes {
@@ -475,7 +475,7 @@ func (c *Core) Queues(visit func(QueueSums)) {
 		if q.object == nil && q.limits == nil {
 			return
 		}
-		s := QueueSums{Queue: q.path, Admitted: q.admitted, Waiting: q.waiting}
+		s := QueueSums{Queue: q.path, Admitted: q.members.admitted, Waiting: q.members.waiting}
 		if q.limits != nil {
 			s.Capability, _ = q.limits.capability.Foremost(sumsAtMost, nil)
 		}

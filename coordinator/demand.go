@@ -68,18 +68,19 @@ func (c *Core) list(r *request) {
 		a.grows = r.gang.key.uid
 	}
 	q := r.queue
-	if q.classes == nil {
-		q.classes, q.classOf = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.first(b) < 0 }), map[string]*demandClass{}
+	if q.order.classes == nil {
+		q.order.classes = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.first(b) < 0 })
+		q.order.classOf = map[string]*demandClass{}
 	}
 	key := a.key()
-	if known := q.classOf[string(key)]; known == nil {
-		q.classOf[string(key)] = a
+	if known := q.order.classOf[string(key)]; known == nil {
+		q.order.classOf[string(key)] = a
 		a.requests = append(a.requests, r)
-		q.classes.ReplaceOrInsert(a)
+		q.order.classes.ReplaceOrInsert(a)
 	} else if a = known; r.before(a.requests[0]) {
-		q.classes.Delete(a)
+		q.order.classes.Delete(a)
 		a.requests = slices.Insert(a.requests, 0, r)
-		q.classes.ReplaceOrInsert(a)
+		q.order.classes.ReplaceOrInsert(a)
 		c.moved(a)
 	} else {
 		a.requests = insert(a.requests, r, (*request).compare)
@@ -127,14 +128,14 @@ func (c *Core) unlist(r *request) {
 	if r != a.requests[0] {
 		a.requests = remove(a.requests, r, (*request).compare)
 	} else {
-		a.queue.classes.Delete(a)
+		a.queue.order.classes.Delete(a)
 		if a.requests = remove(a.requests, r, (*request).compare); len(a.requests) > 0 {
-			a.queue.classes.ReplaceOrInsert(a)
+			a.queue.order.classes.ReplaceOrInsert(a)
 			c.moved(a)
 		} else {
 			c.rest(a)
 			c.unblock(a)
-			delete(a.queue.classOf, string(a.key()))
+			delete(a.queue.order.classOf, string(a.key()))
 		}
 	}
 	r.demandClass = nil

@@ -133,13 +133,13 @@ func (l *shortfall) waits() bool {
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 	c.rest(a)
-	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.changes, l.queue.freed
+	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.order.changes, l.queue.order.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
 	if a.denied.queue != l.queue {
 		c.unblock(a)
-		count(&l.queue.blocked, a.queue, true)
+		count(&l.queue.order.blocked, a.queue, true)
 		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
 		c.earmarksDue = true

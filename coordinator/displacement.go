@@ -70,7 +70,7 @@ type displacements map[identity]displacement
 
 // add takes note of an eviction.
 func (d displacements) add(victim, claimant identity, side *queue, limits uint64) {
-	last := displacement{by: claimant, side: side, departures: side.departures, limits: limits}
+	last := displacement{by: claimant, side: side, departures: side.members.departures, limits: limits}
 	if side.parent != nil {
 		last.threshold = side.most()
 	}
@@ -102,7 +102,7 @@ func (c *Core) displacedBy(g *gang) map[identity]bool {
 
 // holds reports whether a displacement is not void.
 func (c *Core) holds(d displacement) bool {
-	if d.limits != c.limitsVersion || c.tree.byPath[d.side.path] != d.side || d.side.departures != d.departures {
+	if d.limits != c.limitsVersion || c.tree.byPath[d.side.path] != d.side || d.side.members.departures != d.departures {
 		return false
 	}
 	if d.side.parent != nil {
@@ -144,6 +144,6 @@ func (c *Core) undisplace(x *claim, v victim) {
 // departed takes note that the queue has less for good.
 func (q *queue) departed() {
 	for ; q != nil; q = q.parent {
-		q.departures++
+		q.members.departures++
 	}
 }

@@ -62,7 +62,7 @@ func (c *Core) turnWindow(now time.Time) {
 		*w = window{n: w.n, resting: true, until: now.Add(c.cfg.EarmarkRest)}
 		tried := map[*request]bool{}
 		for _, q := range c.earmarked {
-			if r := q.earmark; !tried[r] && r.slot >= 0 && r.demandClass != nil {
+			if r := q.order.earmark; !tried[r] && r.slot >= 0 && r.demandClass != nil {
 				tried[r] = true
 				c.dropCandidate(r)
 				r.unusedFor += c.cfg.lasts(w.n)
@@ -89,12 +89,12 @@ func (c *Core) earmarkNote(r *request) string {
 
 // keeps returns how much of a resource the queue keeps from a request for the one that has its earmark, of a capability of limit.
 func (q *queue) keeps(resource string, limit int64, from *request) int64 {
-	if q.earmark == nil || from == nil || q.earmark == from || !q.earmark.standsAgainst(from) {
+	if q.order.earmark == nil || from == nil || q.order.earmark == from || !q.order.earmark.standsAgainst(from) {
 		return 0
 	}
-	kept := max(0, q.earmark.delta.Value(resource))
-	if q.earmark.tenant != from.tenant {
-		kept = min(kept, max(0, api.AddSat(limit/2, -max(0, q.earmark.tenant.charged.get(resource).amount()))))
+	kept := max(0, q.order.earmark.delta.Value(resource))
+	if q.order.earmark.tenant != from.tenant {
+		kept = min(kept, max(0, api.AddSat(limit/2, -max(0, q.order.earmark.tenant.charged.get(resource).amount()))))
 	}
 	return kept
 }
@@ -144,31 +144,31 @@ func (a *demandClass) oldest(o *demandClass) int {
 // after others.
 func (c *Core) addCandidate(r *request) {
 	a, q := r.demandClass, r.queue
-	if q.candidates == nil {
-		q.candidates = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.oldest(b) < 0 })
+	if q.order.candidates == nil {
+		q.order.candidates = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.oldest(b) < 0 })
 	}
-	if q.candidates.Len() == 0 {
+	if q.order.candidates.Len() == 0 {
 		c.candidateLeaves = insert(c.candidateLeaves, q, byPath)
 	}
 	if len(a.candidates) > 0 {
-		q.candidates.Delete(a)
+		q.order.candidates.Delete(a)
 	}
 	a.candidates = insert(a.candidates, r, (*request).earmarkOrder)
-	q.candidates.ReplaceOrInsert(a)
+	q.order.candidates.ReplaceOrInsert(a)
 	c.earmarksDue = true
 }
 
 func (c *Core) dropCandidate(r *request) {
 	a, q := r.demandClass, r.queue
-	q.candidates.Delete(a)
+	q.order.candidates.Delete(a)
 	if a.candidates = remove(a.candidates, r, (*request).earmarkOrder); len(a.candidates) > 0 {
-		q.candidates.ReplaceOrInsert(a)
-	} else if q.candidates.Len() == 0 {
+		q.order.candidates.ReplaceOrInsert(a)
+	} else if q.order.candidates.Len() == 0 {
 		c.candidateLeaves = remove(c.candidateLeaves, q, byPath)
 	}
 	c.earmarksDue = true
 	for p := r.queue; p != nil; p = p.parent {
-		if p.earmark == r {
+		if p.order.earmark == r {
 			c.freedAt(p)
 		}
 	}
@@ -202,7 +202,7 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 	}
 	c.earmarksDue = false
 	for _, q := range c.earmarked {
-		q.formerEarmark, q.earmark = q.earmark, nil
+		q.order.formerEarmark, q.order.earmark = q.order.earmark, nil
 	}
 	was := c.earmarked
 	c.earmarked = nil
@@ -220,10 +220,10 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 		c.window = window{n: 1, until: now.Add(c.cfg.lasts(1))}
 	}
 	for _, q := range was {
-		if q.formerEarmark != q.earmark {
+		if q.order.formerEarmark != q.order.earmark {
 			c.freedAt(q)
 		}
-		q.formerEarmark = nil
+		q.order.formerEarmark = nil
 	}
 }
 
@@ -235,7 +235,7 @@ func (c *Core) earmarkCandidates() (out []*demandClass) {
 	for _, q := range c.candidateLeaves {
 		looked, all, found := map[string]int{}, 0, 0 // by namespace: one would hide others
 		latest := int64(math.MinInt64)
-		q.candidates.Ascend(func(a *demandClass) bool {
+		q.order.candidates.Ascend(func(a *demandClass) bool {
 			n := looked[a.namespace]
 			all++
 			if looked[a.namespace]++; n < candidatesLooked && a.denied.waits() {
@@ -244,7 +244,8 @@ func (c *Core) earmarkCandidates() (out []*demandClass) {
 				turn[a] = latest
 				out = append(out, a)
 			}
-			return found < candidatesFound && (n < candidatesLooked || len(looked) < len(q.tenants)) && all < 8*candidatesLooked
+			return found < candidatesFound && all < 8*candidatesLooked &&
+				(n < candidatesLooked || len(looked) < len(q.members.tenants))
 		})
 	}
 	slices.SortStableFunc(out, func(a, b *demandClass) int { return cmp.Compare(turn[a], turn[b]) })
@@ -261,8 +262,8 @@ const (
 func (c *Core) earmark(a *demandClass, under bool) {
 	var child *queue
 	for p := a.queue; p != nil && a.denied.waits(); child, p = p, p.parent {
-		if p.earmark == nil && (!under || child == nil || child.underFair(a.delta)) {
-			p.earmark = a.candidates[0]
+		if p.order.earmark == nil && (!under || child == nil || child.underFair(a.delta)) {
+			p.order.earmark = a.candidates[0]
 			c.earmarked = append(c.earmarked, p)
 		}
 		if p == a.denied.queue {

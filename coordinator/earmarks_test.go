@@ -215,7 +215,7 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 			}
 			was, since = w, h.now
 		}
-		if h.core.window.resting && h.core.tree.at("a").earmark != nil {
+		if h.core.window.resting && h.core.tree.at("a").order.earmark != nil {
 			t.Fatal("room is kept in a pause")
 		}
 	}
@@ -252,7 +252,7 @@ func TestWindowsBeginWithAnEarmark(t *testing.T) {
 	}
 	edit(3, false)
 	h.second()
-	if w := h.core.window; h.core.tree.at("a").earmark == nil || w.until.Sub(h.now) < 10*time.Minute-2*time.Second {
+	if w := h.core.window; h.core.tree.at("a").order.earmark == nil || w.until.Sub(h.now) < 10*time.Minute-2*time.Second {
 		t.Errorf("window %+v, %v are left of it", w, w.until.Sub(h.now))
 	}
 }
@@ -271,7 +271,8 @@ func TestUnusedWindowsCountOnce(t *testing.T) {
 		h.second()
 	}
 	h.second()
-	if r := h.core.tree.at("p").earmark; r == nil || r.gang.key.uid != "all" || h.core.tree.at("p.a").earmark != r {
+	r := h.core.tree.at("p").order.earmark
+	if r == nil || r.gang.key.uid != "all" || h.core.tree.at("p.a").order.earmark != r {
 		t.Errorf("quota is kept for %+v", r)
 	}
 }
@@ -291,7 +292,7 @@ func TestCandidatesOfEachNamespace(t *testing.T) {
 	for range 62 {
 		h.second()
 	}
-	if r := h.core.tree.at("a").earmark; r == nil || r.gang.key.uid != "other" {
+	if r := h.core.tree.at("a").order.earmark; r == nil || r.gang.key.uid != "other" {
 		t.Errorf("quota is kept for %+v", r)
 	}
 }

@@ -71,7 +71,8 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	c.tree.recompute()
-	if q := c.tree.byPath["good"]; q.charged.get("cpu").amount() != 2 || q.admitted != 1 || q.effective.Value("cpu") != 5 {
+	q := c.tree.byPath["good"]
+	if q.charged.get("cpu").amount() != 2 || q.members.admitted != 1 || q.effective.Value("cpu") != 5 {
 		t.Errorf("the good queue has %v charged", q.charged.amounts())
 	}
 	if left := c.tree.root.charged.amounts(); !left.Equal(api.Resources{{Resource: "cpu", Value: 2}}) {

@@ -112,10 +112,11 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	}
 	c.due[ev.Name] = true
 	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
-		q.askedAt, q.finalizerFailed = 0, false
+		q.report.askedAt, q.report.finalizerFailed = 0, false
 		c.finalizers[ev.Name] = true
 	}
-	q.reported = q.reported && before != nil && before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
+	q.report.reported = q.report.reported && before != nil &&
+		before.Invalid == ev.Invalid && before.Generation == ev.Generation && before.UID == ev.UID
 	if q.limits == nil {
 		c.rightsChanged(q)
 	}
@@ -145,7 +146,7 @@ func (c *Core) queuesSynced() {
 	c.synced, c.look = true, true
 	c.nextAskAgain = time.Time{}
 	c.tree.root.walk(func(q *queue) {
-		q.reported = false
+		q.report.reported = false
 		c.due[q.path], c.finalizers[q.path] = true, true
 		c.changedAt(q)
 	})
@@ -155,10 +156,10 @@ func (c *Core) queuesSynced() {
 
 // pathChanged notes that what the queue and those below it admit may have changed, and whether its parent is a leaf.
 func (c *Core) pathChanged(q *queue) {
-	q.walk(func(p *queue) { p.reported = false })
+	q.walk(func(p *queue) { p.report.reported = false })
 	c.changedAt(q)
 	if q.parent != nil {
-		q.parent.reported = false
+		q.parent.report.reported = false
 		c.changedAt(q.parent)
 	}
 }
@@ -199,9 +200,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.setLimits(q, next)
 		if !was.sameSelector(next) {
 			c.rightsChanged(q)
-			q.walk(func(p *queue) { p.reported = false })
+			q.walk(func(p *queue) { p.report.reported = false })
 		}
-		q.reported = false
+		q.report.reported = false
 		c.tree.dirty = true
 		c.limitsVersion++
 		c.finalizers[path] = true
@@ -222,7 +223,7 @@ func (c *Core) wanted(q *queue) (next *limits, write bool) {
 	switch {
 	case o == nil && (now == nil || !c.synced):
 		return now, false
-	case o == nil && q.admitted == 0:
+	case o == nil && q.members.admitted == 0:
 		return nil, true
 	case o == nil || o.Invalid != "" || unheld:
 		// What was in force stays: a spec that cannot be read says nothing, and charges outlive the object.
@@ -278,7 +279,7 @@ func (q *queue) ended() bool {
 }
 
 // unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
-func (q *queue) unprotected() bool { return q.finalizerFailed && q.unheld() }
+func (q *queue) unprotected() bool { return q.report.finalizerFailed && q.unheld() }
 
 const noFinalizer = "cannot get the finalizer " + v1alpha1.FinalizerCharged + ", which protects it while anything is charged"
 
@@ -318,18 +319,18 @@ func (c *Core) askFinalizers(now time.Time) {
 			continue
 		}
 		o := q.object
-		due := q.askedAt == 0 || now.UnixMilli()-q.askedAt >= c.cfg.RetryEvery.Milliseconds()
+		due := q.report.askedAt == 0 || now.UnixMilli()-q.report.askedAt >= c.cfg.RetryEvery.Milliseconds()
 		switch {
 		case !due:
 		case !o.Deleting && !o.HasFinalizer:
-			if q.askedAt != 0 && !q.finalizerFailed {
-				q.finalizerFailed = true
+			if q.report.askedAt != 0 && !q.report.finalizerFailed {
+				q.report.finalizerFailed = true
 				c.pathChanged(q)
 			}
-			q.askedAt = now.UnixMilli()
+			q.report.askedAt = now.UnixMilli()
 			c.out = append(c.out, SetFinalizer{Queue: path, UID: o.UID})
-		case o.Deleting && o.HasFinalizer && q.admitted == 0 && q.ended():
-			q.askedAt = now.UnixMilli()
+		case o.Deleting && o.HasFinalizer && q.members.admitted == 0 && q.ended():
+			q.report.askedAt = now.UnixMilli()
 			c.out = append(c.out, RemoveFinalizer{Queue: path, UID: o.UID})
 		}
 	}

@@ -308,7 +308,7 @@ func (g *gang) paused(now time.Time, limits uint64) bool {
 func (c *Core) considered(now time.Time) (out []*gang) {
 	var leaves []*queue
 	c.tree.root.walkWaiting(func(q *queue) {
-		if q.classes != nil && q.classes.Len() > 0 && q.mayClaim() {
+		if q.order.classes != nil && q.order.classes.Len() > 0 && q.mayClaim() {
 			leaves = append(leaves, q)
 		}
 	})
@@ -328,7 +328,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	})
 	for i := range leaves {
 		q := leaves[(from+i)%len(leaves)]
-		if q.classes != nil && q.mayClaim() {
+		if q.order.classes != nil && q.mayClaim() {
 			out = c.firstOf(now, q, firstOfTenant, seenOfTenant, out)
 		}
 		if of := stuck[q]; of != nil {
@@ -370,7 +370,7 @@ func stuckInTurn(now time.Time, gangs []*gang) []*gang {
 func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []*gang {
 	type taken struct{ first, seen int }
 	by, all := map[string]*taken{}, taken{}
-	q.classes.Ascend(func(a *demandClass) bool {
+	q.order.classes.Ascend(func(a *demandClass) bool {
 		of := by[a.namespace]
 		if of == nil {
 			of = &taken{}
@@ -379,7 +379,7 @@ func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []
 		judged := false
 		for _, r := range a.requests {
 			if of.first >= most || of.seen >= among {
-				return len(by) < len(q.tenants) && all.seen < tenantsAtOnce*among // others of the queue come after it
+				return len(by) < len(q.members.tenants) && all.seen < tenantsAtOnce*among // others of the queue come after it
 			}
 			of.seen, all.seen = of.seen+1, all.seen+1
 			if !r.waitsForQuota() || r.gang.idles(now, c.limitsVersion) {
@@ -406,7 +406,7 @@ func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []
 
 // walkWaiting calls f for the queues in which requests wait, in the order of their paths.
 func (q *queue) walkWaiting(f func(*queue)) {
-	if q.waiting == 0 {
+	if q.members.waiting == 0 {
 		return
 	}
 	f(q)
@@ -434,7 +434,7 @@ func (q *queue) mayClaim() bool {
 // mayLose reports whether something may be taken from a queue by what it has: it is above its threshold, or has something that it does not
 // name.
 func (q *queue) mayLose(fair bool) bool {
-	if q.admitted == 0 || q.limits.policy().GetKept() {
+	if q.members.admitted == 0 || q.limits.policy().GetKept() {
 		return false
 	}
 	threshold := q.threshold(fair)
@@ -473,7 +473,7 @@ func (a ask) prospect(lacks []lack) (wire.Rule, title) {
 		}
 	}
 	lower := func(g *gang) bool { return g.res.rank.Priority < a.priority && g.res.preemptible }
-	if a.mayPreemptOthers() && slices.ContainsFunc(a.queue.reserved, lower) {
+	if a.mayPreemptOthers() && slices.ContainsFunc(a.queue.members.reserved, lower) {
 		return wire.Rule_RULE_PREEMPT, title{queue: a.queue}
 	}
 	return wire.Rule_RULE_UNKNOWN, title{}

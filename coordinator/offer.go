@@ -240,7 +240,7 @@ func preemptible(now time.Time, a ask, lacks []lack, s *offer) *offer {
 		}
 	}
 	d, least := &side{queue: a.queue, number: -1}, a.queue.minRuntime(wire.Rule_RULE_PREEMPT)
-	for _, g := range newest(a.queue.reserved, lookedAtMost) {
+	for _, g := range newest(a.queue.members.reserved, lookedAtMost) {
 		s.looked++
 		h := g.holding()
 		if s.taken = s.taken || g.offeredTo != nil; !a.mayPreempt(h, lacks) || g.offeredTo != nil || !s.admits(now, g, least) {
@@ -352,7 +352,7 @@ func freedOf(gangs []*candidate, lacks []lack) []int64 {
 // is at as many of each, and at all where there are fewer: the first queues in the order of their paths would use up the others' part.
 func (s *offer) divide(mine *queue, fair bool) {
 	left := lookedAtMost - s.looked
-	if s.each = left; mine.parent.admitted-mine.admitted <= left {
+	if s.each = left; mine.parent.members.admitted-mine.members.admitted <= left {
 		return
 	}
 	var counts []int
@@ -361,7 +361,7 @@ func (s *offer) divide(mine *queue, fair bool) {
 		if q == mine || !q.mayLose(fair) {
 			return
 		}
-		if n := len(q.reserved); n > 0 {
+		if n := len(q.members.reserved); n > 0 {
 			counts = append(counts, n)
 		}
 		for _, child := range q.children {
@@ -406,7 +406,7 @@ func (s *offer) sidesOf(now time.Time, lacks []lack, parent *side, other, q *que
 	least := q.minRuntime(wire.Rule_RULE_RECLAIM)
 	var last api.Resources // gangs of a queue are often alike
 	loses, from := false, len(s.found.order)
-	for _, g := range newest(q.reserved, min(s.each, lookedAtMost-s.looked)) {
+	for _, g := range newest(q.members.reserved, min(s.each, lookedAtMost-s.looked)) {
 		s.looked++
 		h := g.holding()
 		if g.offeredTo != nil { // it counts as gone: else many mandates would have one queue lose more than it may

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/btree"
+
 	"basalt.dev/basalt/api"
 )
 
@@ -42,6 +44,29 @@ const (
 	withinDeserved
 	aboveDeserved
 )
+
+// order is who waits in a queue, which of them is looked at next, and for whom quota is kept.
+type order struct {
+	classes       *btree.BTreeG[*demandClass] // of this very queue, in static order (demand.go); nil before the first
+	classOf       map[string]*demandClass
+	left          int                         // so many are to be looked at, as something changed where they were denied,
+	cursor        *request                    // from this one on, nil for the first,
+	front         bool                        // and the first of them before
+	candidates    *btree.BTreeG[*demandClass] // those with candidates for an earmark, in earmarkOrder (earmarks.go)
+	blocked       map[*queue]int              // of the subtree: demand classes whose denial names this queue, if any
+	unmeasured    map[*queue]int              // likewise, with those that are looked at whatever is freed here (wake.go)
+	shortages     []*shortage                 // what demand classes lack here
+	freed         uint64                      // how often something changed here for the better,
+	changes       uint64                      // and how often limits did, or something like them
+	hasFreed      bool                        // it did since they were denied, and it is in Core.freed
+	hasChanged    bool
+	listed        bool       // stands in Core.leaves
+	contests      []*contest // its parts in the tournaments
+	next          *request   // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
+	stands        standing   // with it, among its siblings
+	earmark       *request   // the request that this queue keeps quota for
+	formerEarmark *request   // the one before, while earmarks are decided again
+}
 
 // standing is how a queue stands among its siblings.
 type standing struct {
@@ -172,7 +197,7 @@ type contest struct {
 
 // contest returns the contest of a queue, made if need be with those of its ancestors.
 func (l *line) contest(q *queue) *contest {
-	for _, n := range q.contests {
+	for _, n := range q.order.contests {
 		if n.line == l {
 			return n
 		}
@@ -183,7 +208,7 @@ func (l *line) contest(q *queue) *contest {
 	} else {
 		n.up = l.contest(q.parent)
 	}
-	q.contests = append(q.contests, n)
+	q.order.contests = append(q.order.contests, n)
 	return n
 }
 
@@ -249,7 +274,7 @@ func (c *Core) shakePath(n *contest) {
 // shake marks the contests of a queue and its ancestors: how these stand may be different.
 func (c *Core) shake(q *queue) {
 	for ; q.parent != nil; q = q.parent {
-		for _, n := range q.contests {
+		for _, n := range q.order.contests {
 			if n.place >= 0 {
 				c.mark(n)
 			}
@@ -268,7 +293,7 @@ func (c *Core) mark(n *contest) {
 func (c *Core) reorder() {
 	if c.ordered != c.tree.made {
 		c.ordered = c.tree.made
-		for _, root := range c.tree.root.contests {
+		for _, root := range c.tree.root.order.contests {
 			c.shakeAll(root)
 		}
 	}
@@ -411,7 +436,7 @@ func (c *Core) next() *contest {
 
 // earliest is the contest of the same queue, in a line that takes part, whose first class comes first in static order.
 func (c *Core) earliest(n *contest) *contest {
-	for _, o := range n.queue.contests {
+	for _, o := range n.queue.order.contests {
 		takesPart := o.line == &c.newcomers || slices.ContainsFunc(c.openings, func(s *shortage) bool { return o.line == &s.line })
 		if takesPart && len(o.due) > 0 && !o.spent && o.due[0].first(n.due[0]) < 0 {
 			n = o

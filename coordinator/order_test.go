@@ -162,7 +162,7 @@ func TestTournament(t *testing.T) {
 			due[q] = append(due[q], &demandClass{queue: q, requests: []*request{r}, due: true})
 		}
 		for _, path := range paths {
-			if q := tree.at(path); len(q.contests) == 0 {
+			if q := tree.at(path); len(q.order.contests) == 0 {
 				slices.SortFunc(due[q], (*demandClass).first)
 				for _, i := range rng.Perm(len(due[q])) {
 					core.enter(due[q][i], &core.newcomers)
@@ -249,7 +249,7 @@ func recount(c *Core, ended *gang) (granted []string) {
 	charge(ended.res.queue, api.Resources(nil).Sub(ended.res.demand), ended.res.tenant)
 	due := map[*queue][][]*request{}
 	t.root.walk(func(q *queue) {
-		for _, a := range inOrder(q.classes) {
+		for _, a := range inOrder(q.order.classes) {
 			if a.denied.queue != nil && api.Under(ended.res.queue.path, a.denied.queue.path) {
 				due[q] = append(due[q], slices.Clone(a.requests))
 			}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/btree"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
@@ -67,6 +66,14 @@ type queue struct {
 	object *QueueSeen // as last seen, nil when there is none
 	limits *limits    // in force, nil when no record exists
 
+	quota
+	members members
+	order   order
+	report  reported
+}
+
+// quota is what a queue may have, has, and will have. It follows from limits, reservations and requests.
+type quota struct {
 	charged sums    // the whole subtree
 	zeros   int     // amounts of charged that became zero since names were last removed
 	moves   account // what the subtree will have more once all claims have happened: promised, less what gangs have that are on their way out
@@ -89,68 +96,6 @@ type queue struct {
 	gate      *gate         // of root: for how much gangs are admitted (supply.go)
 	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go),
 	hoped     account       // and those that no node would take
-
-	reserved   []*gang            // with a reservation in this very queue, in no order
-	tenants    map[string]*tenant // of this very queue, by namespace; never walked
-	admitted   int                // reservations in the subtree
-	departures uint64             // how often one was given back, or became smaller, and for no claim (displacement.go)
-	waiting    int                // requests in the subtree
-
-	classes       *btree.BTreeG[*demandClass] // what is asked for in this very queue, each once, in static order (demand.go); nil before the first
-	classOf       map[string]*demandClass
-	left          int                         // how many are to be looked at since something changed where they were denied,
-	cursor        *request                    // from this one on, nil for the first,
-	front         bool                        // and the first of them before
-	candidates    *btree.BTreeG[*demandClass] // those with candidates for an earmark, in earmarkOrder (earmarks.go)
-	blocked       map[*queue]int              // queues of the subtree with demand classes whose denial names this queue, and how many
-	unmeasured    map[*queue]int              // likewise, with those that are looked at whatever is freed here (wake.go)
-	shortages     []*shortage                 // what demand classes lack here
-	freed         uint64                      // how often something changed here for the better,
-	changes       uint64                      // and how often limits did, or something like them
-	hasFreed      bool                        // it did since they were denied, and it is in Core.freed
-	hasChanged    bool
-	listed        bool       // stands in Core.leaves
-	contests      []*contest // its parts in the tournaments (order.go)
-	next          *request   // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
-	stands        standing   // with it, among its siblings
-	earmark       *request   // the request that this queue keeps quota for
-	formerEarmark *request   // the one before, while earmarks are decided again
-
-	reported        bool          // nothing changed since the last report
-	said            shares        // in it
-	wanted          api.Resources // when shares were last looked at
-	version         uint64
-	askedAt         int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
-	finalizerFailed bool  // its object was to get our finalizer, and did not
-}
-
-// tenant is a namespace in a queue: its own earmarks are kept from it in full, those of others in part (earmarks.go).
-type tenant struct {
-	namespace         string
-	charged, unplaced account // the latter: the part of it that found no room (supply.go)
-	members           int     // reservations and requests
-	turn              int64   // when one of its gangs that find no room was last considered, in Unix ms (mandate.go)
-}
-
-// join counts a reservation or a request of a namespace.
-func (q *queue) join(namespace string) *tenant {
-	t := q.tenants[namespace]
-	if t == nil {
-		t = &tenant{namespace: namespace}
-		if q.tenants == nil {
-			q.tenants = map[string]*tenant{}
-		}
-		q.tenants[namespace] = t
-	}
-	t.members++
-	return t
-}
-
-// leave takes away what join counted.
-func (q *queue) leave(t *tenant) {
-	if t.members--; t.members == 0 {
-		delete(q.tenants, t.namespace)
-	}
 }
 
 // tree is the quota tree with its sums. They follow from the reservations alone.
@@ -176,7 +121,7 @@ type tree struct {
 
 func newTree() *tree {
 	t := &tree{byPath: map[string]*queue{}}
-	t.root = &queue{path: api.RootQueue, gate: &gate{}}
+	t.root = &queue{path: api.RootQueue, quota: quota{gate: &gate{}}}
 	t.byPath[api.RootQueue] = t.root
 	return t
 }
@@ -187,7 +132,8 @@ func (t *tree) at(path string) *queue {
 		return q
 	}
 	parent := t.at(api.Parent(path))
-	q := &queue{path: path, level: parent.level + 1, parent: parent, effective: parent.effective, pool: parent.pool}
+	q := &queue{path: path, level: parent.level + 1, parent: parent,
+		quota: quota{effective: parent.effective, pool: parent.pool}}
 	i, _ := slices.BinarySearchFunc(parent.children, path, func(c *queue, p string) int { return strings.Compare(c.path, p) })
 	parent.children = slices.Insert(parent.children, i, q)
 	t.byPath[path] = q
@@ -204,7 +150,8 @@ func (q *queue) walk(visit func(*queue)) {
 
 // prune removes the queue, and then its ancestors, while nothing needs them.
 func (t *tree) prune(q *queue) {
-	for q.parent != nil && q.object == nil && q.limits == nil && q.admitted == 0 && q.waiting == 0 && len(q.children) == 0 {
+	for q.parent != nil && q.object == nil && q.limits == nil &&
+		q.members.admitted == 0 && q.members.waiting == 0 && len(q.children) == 0 {
 		delete(t.byPath, q.path)
 		q.parent.children = slices.DeleteFunc(q.parent.children, func(c *queue) bool { return c == q })
 		q = q.parent
@@ -390,7 +337,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				}
 				if l.reason != 0 {
 					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-						l.older, l.kept = p.earmark, kept
+						l.older, l.kept = p.order.earmark, kept
 					}
 					found, lowest = l, level
 					break
@@ -560,7 +507,7 @@ func (q *queue) recompute(above api.Resources, w wants, supply api.Resources) {
 		}
 		if !before.Equal(c.guarantee) || !entitled.Equal(c.deserved) ||
 			cut != c.cut || lessened != c.lessened || unbacked != c.unbacked {
-			c.reported = false
+			c.report.reported = false
 		}
 		c.recompute(q.effective, w, supply)
 		for _, a := range c.charged {

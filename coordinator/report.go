@@ -28,11 +28,14 @@ const (
 	sharesEvery = time.Minute
 )
 
-// changed has the queue and its ancestors reported.
-func (q *queue) changed() {
-	for p := q; p != nil; p = p.parent {
-		p.reported = false
-	}
+// reported is what was said of a queue to its home, and to the Queue's finalizers.
+type reported struct {
+	reported        bool          // nothing changed since the last report
+	said            shares        // in it
+	wanted          api.Resources // when shares were last looked at
+	version         uint64
+	askedAt         int64 // unix ms of the last SetFinalizer, RemoveFinalizer or CreateQueue
+	finalizerFailed bool  // its object was to get our finalizer, and did not
 }
 
 // lookAtShares has queues reported whose status says other shares than they have.
@@ -48,10 +51,10 @@ func (c *Core) lookAtShares(now time.Time) {
 	c.updateFair(now)
 	c.tree.root.walk(func(q *queue) {
 		s := q.shares()
-		if (all || !s.wanted.Equal(q.wanted)) && !s.equal(q.said) {
-			q.reported = false
+		if (all || !s.wanted.Equal(q.report.wanted)) && !s.equal(q.report.said) {
+			q.report.reported = false
 		}
-		q.wanted = s.wanted
+		q.report.wanted = s.wanted
 	})
 }
 
@@ -65,17 +68,17 @@ func (c *Core) report(now time.Time) {
 	c.lookAtShares(now)
 	usages := map[string][]*wire.QueueUsage{}
 	c.tree.root.walk(func(q *queue) {
-		if q.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
+		if q.report.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
 			return
 		}
 		home := c.table.OwnerOf(q.path)
 		if home == "" {
 			return
 		}
-		q.reported = true
+		q.report.reported = true
 		c.nextVersion++
-		q.version = c.nextVersion
-		q.said = q.shares()
+		q.report.version = c.nextVersion
+		q.report.said = q.shares()
 		usages[string(home)] = append(usages[string(home)], c.usage(q))
 	})
 	for _, home := range api.SortedKeys(usages) {
@@ -101,7 +104,7 @@ func cut(usages []*wire.QueueUsage) (part, rest []*wire.QueueUsage) {
 func (c *Core) reportAll(home api.Incarnation) {
 	c.tree.root.walk(func(q *queue) {
 		if c.table.OwnerOf(q.path) == home {
-			q.reported = false
+			q.report.reported = false
 		}
 	})
 }
@@ -125,7 +128,7 @@ func (c *Core) usage(q *queue) *wire.QueueUsage {
 	promised, _ = promised.Foremost(api.MaxResources, limited)
 	u := &wire.QueueUsage{
 		Queue: q.path, Charged: wire.FromResources(charged), Guarantee: wire.FromResources(guarantee), Deserved: wire.FromResources(deserved),
-		Admitted: int32(q.admitted - claiming), Waiting: int32(q.waiting), Version: q.version,
+		Admitted: int32(q.members.admitted - claiming), Waiting: int32(q.members.waiting), Version: q.report.version,
 		Wanted: wire.FromResources(wanted), FairShare: wire.FromResources(fair), WeightedShare: shares.weighted,
 		Promised: wire.FromResources(promised), Yielding: wire.FromResources(yielding),
 	}
@@ -164,7 +167,7 @@ func (c *Core) claimsUnder(q *queue) (chargeNothing int, promised api.Resources)
 // ready is the Ready condition of a queue.
 func (c *Core) ready(q *queue) (reason, message string) {
 	if o := q.object; o != nil && o.Deleting {
-		return v1alpha1.ReasonDeleting, fmt.Sprintf("being deleted; %d gangs are still charged", q.admitted)
+		return v1alpha1.ReasonDeleting, fmt.Sprintf("being deleted; %d gangs are still charged", q.members.admitted)
 	}
 	if o := q.object; o != nil && o.Invalid != "" {
 		if q.limits == nil {

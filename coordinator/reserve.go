@@ -148,16 +148,13 @@ func (c *Core) gang(ref *wire.GangRef) *gang {
 
 // admit gives the gang an empty reservation.
 func (c *Core) admit(g *gang, q *queue) {
-	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace()), place: len(q.reserved)}
-	q.reserved = append(q.reserved, g)
+	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace())}
+	q.admits(g)
 	c.open++
 	if c.charged[g.key.uid] == nil {
 		c.charged[g.key.uid] = g
 	}
-	for p := q; p != nil; p = p.parent {
-		p.admitted++
-		p.reported = false
-	}
+	q.changed()
 }
 
 // charge changes what a reservation is charged, at its queue and every ancestor.
@@ -181,8 +178,9 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	}
 	c.shake(q)
 	for p := q; p != nil; p = p.parent {
-		p.reported = false
-		if released || len(c.barring) > 0 || p.earmark != nil && (p.earmark.tenant == g.res.tenant || p != q && p.earmark.queue == q) { // the more a queue and a tenant have, the less is kept for them
+		p.report.reported = false
+		mark := p.order.earmark // the more a queue and a tenant have, the less is kept for them
+		if released || len(c.barring) > 0 || mark != nil && (mark.tenant == g.res.tenant || p != q && mark.queue == q) {
 			c.freedAt(p)
 		}
 	}
@@ -212,17 +210,9 @@ func (c *Core) release(g *gang) {
 	c.charge(g, nil)
 	c.name(g, nil)
 	q := g.res.queue
-	for p := q; p != nil; p = p.parent {
-		p.admitted--
-		if p.admitted == 0 {
-			c.due[p.path], c.finalizers[p.path] = true, true
-		}
+	for _, path := range q.releases(g) {
+		c.due[path], c.finalizers[path] = true, true
 	}
-	q.leave(g.res.tenant)
-	last := q.reserved[len(q.reserved)-1]
-	q.reserved[g.res.place], last.res.place = last, g.res.place
-	q.reserved[len(q.reserved)-1] = nil
-	q.reserved = q.reserved[:len(q.reserved)-1]
 	g.res = nil
 	c.open--
 	if c.charged[g.key.uid] == g {

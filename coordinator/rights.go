@@ -176,7 +176,7 @@ func (c *Core) rejudgeRights(requests []*request) {
 
 // rightsChanged is called when the selector in force at q is another.
 func (c *Core) rightsChanged(q *queue) {
-	if q.waiting == 0 {
+	if q.members.waiting == 0 {
 		return
 	}
 	var below []*request

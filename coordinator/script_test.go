@@ -676,7 +676,7 @@ func (p *player) do(words []string) {
 			if !q.deserved.Equal(q.guarantee) {
 				s += fmt.Sprintf(" deserved [%v]", q.deserved)
 			}
-			p.print("%s admitted %d waiting %d", s, q.admitted, q.waiting)
+			p.print("%s admitted %d waiting %d", s, q.members.admitted, q.members.waiting)
 		})
 	default:
 		p.t.Fatalf("unknown command %q", command)
@@ -866,11 +866,11 @@ func (p *player) settle(long string) {
 	}
 	p.print("evicted %s", list(evicted))
 	p.core.tree.root.walk(func(q *queue) {
-		if len(q.reserved)+len(q.classOf) == 0 {
+		if len(q.members.reserved)+len(q.order.classOf) == 0 {
 			return
 		}
 		var has, waits []string
-		for _, g := range q.reserved {
+		for _, g := range q.members.reserved {
 			has = append(has, g.key.uid)
 		}
 		for _, r := range p.core.ring {

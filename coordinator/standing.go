@@ -36,7 +36,7 @@ func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingRe
 	c.updateFair(now)
 	out := &wire.StandingReply{Known: true}
 	c.lineUp(now)
-	if r := q.next; r != nil && r.slot >= 0 {
+	if r := q.order.next; r != nil && r.slot >= 0 {
 		out = c.standingOf(now, r.gang)
 		out.Next = r.gang.ref
 		if l := r.demandClass.lastDenial(); l != nil && l.short > 0 {
@@ -99,26 +99,27 @@ func (c *Core) lineUp(now time.Time) {
 }
 
 func (q *queue) lineUp() {
-	q.next, q.stands = nil, standing{}
-	if q.classes != nil {
+	q.order.next, q.order.stands = nil, standing{}
+	if q.order.classes != nil {
 		looked := 0
-		q.classes.Ascend(func(a *demandClass) bool {
+		q.order.classes.Ascend(func(a *demandClass) bool {
 			if l := a.lastDenial(); l == nil || l.waits() {
-				q.next = a.requests[0]
+				q.order.next = a.requests[0]
 			}
 			looked++
-			return q.next == nil && looked < nextAmong
+			return q.order.next == nil && looked < nextAmong
 		})
 	}
 	var best standing
 	for _, child := range q.children {
 		child.lineUp()
-		if child.next != nil && (best.path == "" || child.stands.compare(best) < 0) { // with children, its own requests are answered and not admitted
-			q.next, best = child.next, child.stands
+		// With children, its own requests are answered and not admitted.
+		if child.order.next != nil && (best.path == "" || child.order.stands.compare(best) < 0) {
+			q.order.next, best = child.order.next, child.order.stands
 		}
 	}
-	if q.next != nil && q.parent != nil {
-		q.stands = q.standing(q.next, q.next.delta)
+	if q.order.next != nil && q.parent != nil {
+		q.order.stands = q.standing(q.order.next, q.order.next.delta)
 	}
 }
 
@@ -127,10 +128,10 @@ func (q *queue) turn(r *request) *wire.Turn {
 	s := q.standing(r, r.delta)
 	out := &wire.Turn{Queue: q.path, Place: 1, Of: 1, Band: bands[s.band]}
 	for _, sibling := range q.parent.children {
-		if sibling == q || sibling.next == nil {
+		if sibling == q || sibling.order.next == nil {
 			continue
 		}
-		if out.Of++; sibling.stands.compare(s) < 0 {
+		if out.Of++; sibling.order.stands.compare(s) < 0 {
 			out.Place++
 		}
 	}

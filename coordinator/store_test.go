@@ -252,8 +252,8 @@ func (s *store) rebuilt(c *Core) {
 		if a, b := q.shifts.amounts(), f.shifts.amounts(); !a.Equal(b) {
 			s.problem("queue %s: %v more held once all claims have happened in memory, %v in the store", q.path, a, b)
 		}
-		if q.admitted != f.admitted {
-			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.admitted, f.admitted)
+		if q.members.admitted != f.members.admitted {
+			s.problem("queue %s: %d admitted in memory, %d in the store", q.path, q.members.admitted, f.members.admitted)
 		}
 		waiting, blocked := 0, 0
 		for _, r := range c.ring {
@@ -262,18 +262,18 @@ func (s *store) rebuilt(c *Core) {
 			}
 		}
 		q.walk(func(below *queue) {
-			for _, a := range below.classOf {
+			for _, a := range below.order.classOf {
 				if a.denied.queue == q {
 					blocked++
 				}
 			}
 		})
 		counted := 0
-		for _, n := range q.blocked {
+		for _, n := range q.order.blocked {
 			counted += n
 		}
-		if waiting != q.waiting || blocked != counted {
-			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.waiting, counted, waiting, blocked)
+		if waiting != q.members.waiting || blocked != counted {
+			s.problem("queue %s: waiting %d blocked %d, counted %d and %d", q.path, q.members.waiting, counted, waiting, blocked)
 		}
 	})
 	s.asks(c)
@@ -283,7 +283,7 @@ func (s *store) rebuilt(c *Core) {
 		s.problem("%d pods are charged in memory, %d in the store, or others", len(c.pods), len(fresh.pods))
 	}
 	for path, f := range fresh.tree.byPath {
-		if c.tree.byPath[path] == nil && f.admitted > 0 {
+		if c.tree.byPath[path] == nil && f.members.admitted > 0 {
 			s.problem("queue %s is charged and not in memory", path)
 		}
 	}
@@ -338,8 +338,8 @@ func (s *store) asks(c *Core) {
 		s.problem("%d selectors are in force, %d counted", selectors, c.selectors)
 	}
 	c.tree.root.walk(func(q *queue) {
-		for _, a := range inOrder(q.classes) {
-			if known := q.classOf[string(a.key())]; known != a {
+		for _, a := range inOrder(q.order.classes) {
+			if known := q.order.classOf[string(a.key())]; known != a {
 				s.problem("queue %s: its asks are in disorder", q.path)
 			}
 			listed += len(a.requests)
@@ -358,7 +358,8 @@ func (s *store) asks(c *Core) {
 			if old > 0 {
 				claimants++
 			}
-			if old != len(a.candidates) || old > 0 && (!slices.Contains(inOrder(q.candidates), a) || !slices.Contains(c.candidateLeaves, q)) {
+			listed := slices.Contains(inOrder(q.order.candidates), a) && slices.Contains(c.candidateLeaves, q)
+			if old != len(a.candidates) || old > 0 && !listed {
 				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.candidates))
 			}
 		}
@@ -366,11 +367,14 @@ func (s *store) asks(c *Core) {
 	var old []*demandClass
 	var lists [][]*demandClass
 	c.tree.root.walk(func(q *queue) {
-		if !slices.IsSortedFunc(inOrder(q.classes), (*demandClass).first) || !slices.IsSortedFunc(inOrder(q.candidates), (*demandClass).oldest) || len(inOrder(q.classes)) != len(q.classOf) {
+		if !slices.IsSortedFunc(inOrder(q.order.classes), (*demandClass).first) ||
+			!slices.IsSortedFunc(inOrder(q.order.candidates), (*demandClass).oldest) ||
+			len(inOrder(q.order.classes)) != len(q.order.classOf) {
 			s.problem("queue %s: its asks are out of order", q.path)
 		}
-		old = append(old, inOrder(q.candidates)...)
-		if waits := slices.DeleteFunc(inOrder(q.candidates), func(a *demandClass) bool { return !a.denied.waits() }); len(waits) > 0 {
+		old = append(old, inOrder(q.order.candidates)...)
+		denied := func(a *demandClass) bool { return !a.denied.waits() }
+		if waits := slices.DeleteFunc(inOrder(q.order.candidates), denied); len(waits) > 0 {
 			lists = append(lists, waits)
 		}
 	})
@@ -407,7 +411,8 @@ func (s *store) asks(c *Core) {
 		}
 	}
 	c.tree.root.walk(func(q *queue) {
-		if q.earmark == nil && len(claims[q]) > 0 || q.earmark != nil && !slices.Contains(claims[q], q.earmark) {
+		mark := q.order.earmark
+		if mark == nil && len(claims[q]) > 0 || mark != nil && !slices.Contains(claims[q], mark) {
 			s.problem("queue %s keeps room for another than the first that may claim it", q.path)
 		}
 	})
@@ -423,7 +428,7 @@ func inOrder(tree *btree.BTreeG[*demandClass]) (out []*demandClass) {
 // lines checks that whoever was denied waits for what it lacks, and that whoever is due stands in the tournament where the rules say.
 func (s *store) lines(c *Core) {
 	c.tree.root.walk(func(q *queue) {
-		for _, a := range inOrder(q.classes) {
+		for _, a := range inOrder(q.order.classes) {
 			switch sh := a.shortage; {
 			case a.due && (a.woken != (sh != nil) || a.contest == nil && !slices.Contains(c.postponed, a)):
 				s.problem("queue %s: who asks for %v is due and not in the tournament", q.path, a.delta)
@@ -440,20 +445,20 @@ func (s *store) lines(c *Core) {
 				s.problem("queue %s: who asks for %v waits for something else", q.path, a.delta)
 			case a.woken && sh.woken[a.rank] != a || !a.woken && sh.asleep[a.rank] != a:
 				s.problem("queue %s: who asks for %v is not where it waits", q.path, a.delta)
-			case !a.woken && a.lacks <= sh.free() && !sh.queue.hasFreed && !c.tree.dirty:
+			case !a.woken && a.lacks <= sh.free() && !sh.queue.order.hasFreed && !c.tree.dirty:
 				s.problem("queue %s: who asks for %v sleeps while there is enough %s at %s", q.path, a.delta, sh.resource, sh.queue.path)
 			}
 		}
 		unmeasured := map[*queue]int{}
 		q.walk(func(below *queue) {
-			for _, a := range below.classOf {
+			for _, a := range below.order.classOf {
 				if a.unmeasured && a.denied.queue == q {
 					unmeasured[below]++
 				}
 			}
 		})
-		if !maps.Equal(unmeasured, q.unmeasured) {
-			s.problem("queue %s: %v are looked at with each release, remembered are %v", q.path, unmeasured, q.unmeasured)
+		if !maps.Equal(unmeasured, q.order.unmeasured) {
+			s.problem("queue %s: %v are looked at with each release, remembered are %v", q.path, unmeasured, q.order.unmeasured)
 		}
 	})
 	if c.tree.dirty {
@@ -471,7 +476,7 @@ func (s *store) lines(c *Core) {
 			inPlace(r)
 		}
 	}
-	for _, root := range c.tree.root.contests {
+	for _, root := range c.tree.root.order.contests {
 		inPlace(root)
 	}
 }

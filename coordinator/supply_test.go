@@ -77,7 +77,7 @@ func TestImpossibleGangs(t *testing.T) {
 		const seconds, measured = 150, 60
 		for second := range seconds {
 			for _, queue := range []string{"a", "b"} {
-				for have := h.core.tree.at(queue).waiting; have < 100; have++ {
+				for have := h.core.tree.at(queue).members.waiting; have < 100; have++ {
 					n++
 					switch {
 					case queue == "a":

@@ -467,7 +467,7 @@ func (c *Core) changeTable(now time.Time, b *batch) bool {
 	}
 	c.tree.root.walk(func(q *queue) {
 		if next.OwnerOf(q.path) != before.OwnerOf(q.path) {
-			q.reported = false
+			q.report.reported = false
 		}
 	})
 	return true

@@ -93,10 +93,8 @@ func (c *Core) enqueue(r *request) {
 	r.place = len(n.requests)
 	n.requests = append(n.requests, r)
 	r.tenant = r.queue.join(r.namespace)
-	for p := r.queue; p != nil; p = p.parent {
-		p.waiting++
-		p.reported = false
-	}
+	r.queue.waits(1)
+	r.queue.changed()
 }
 
 // withdraw ends the waiting of a request, granted or not.
@@ -116,10 +114,8 @@ func (c *Core) withdraw(r *request) {
 	c.dropNamespace(r.namespace, n)
 	r.queue.leave(r.tenant)
 	r.gang.req = nil
-	for p := r.queue; p != nil; p = p.parent {
-		p.waiting--
-		p.reported = false
-	}
+	r.queue.waits(-1)
+	r.queue.changed()
 	c.tree.prune(r.queue)
 }
 

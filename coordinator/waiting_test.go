@@ -35,8 +35,8 @@ func TestManyAsksDelayNobody(t *testing.T) {
 	h.ask("honest", "ns", "org.b", 300, 0, time.Minute)
 	a, org := h.core.tree.at("org.a"), h.core.tree.at("org")
 	judged := func() (n int) {
-		for _, class := range a.classOf {
-			if class.denied.queue == a || class.denied.queue == org && class.freed == org.freed {
+		for _, class := range a.order.classOf {
+			if class.denied.queue == a || class.denied.queue == org && class.freed == org.order.freed {
 				n++
 			}
 		}
@@ -89,7 +89,7 @@ func TestTurnsOfARoundAreBounded(t *testing.T) {
 	}
 	a := h.core.tree.at("org.a")
 	judged := func() (n int) {
-		for _, class := range a.classOf {
+		for _, class := range a.order.classOf {
 			if class.denied.queue == a {
 				n++
 			}
@@ -133,8 +133,8 @@ func TestScansKeepTheirDistance(t *testing.T) {
 		h.core.cfg.EarmarkAfter = time.Hour
 	}
 	a := h.core.tree.at("a")
-	if a.classes.Len() != 1 {
-		t.Fatalf("%d asks", a.classes.Len())
+	if a.order.classes.Len() != 1 {
+		t.Fatalf("%d asks", a.order.classes.Len())
 	}
 	for i := range 1000 {
 		h.serial++
@@ -148,16 +148,16 @@ func TestScansKeepTheirDistance(t *testing.T) {
 	if !h.core.behind || !h.core.Due().Equal(h.now.Add(25*time.Millisecond)) {
 		t.Fatalf("behind %v, due %v after now", h.core.behind, h.core.Due().Sub(h.now))
 	}
-	left := a.left
+	left := a.order.left
 	for range 10 {
 		h.step(Gathered{})
 	}
-	if a.left != left {
-		t.Errorf("%d asks were looked at before their time", left-a.left)
+	if a.order.left != left {
+		t.Errorf("%d asks were looked at before their time", left-a.order.left)
 	}
 	h.tick(25 * time.Millisecond)
-	if a.left != left-100 {
-		t.Errorf("%d asks were looked at in their time", left-a.left)
+	if a.order.left != left-100 {
+		t.Errorf("%d asks were looked at in their time", left-a.order.left)
 	}
 }
 

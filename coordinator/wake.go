@@ -101,13 +101,13 @@ func (l *shortfall) measure(a *demandClass) (*shortage, int64) {
 
 // shortage returns what is known of a resource that the queue lacks. The queue keeps one for each resource that a limit or the nodes name.
 func (q *queue) shortage(resource string, of lacked) *shortage {
-	for _, s := range q.shortages {
+	for _, s := range q.order.shortages {
 		if s.of == of && s.resource == resource {
 			return s
 		}
 	}
 	s := &shortage{queue: q, resource: resource, of: of}
-	q.shortages = append(q.shortages, s)
+	q.order.shortages = append(q.order.shortages, s)
 	return s
 }
 
@@ -116,7 +116,7 @@ func (c *Core) sleep(a *demandClass) {
 	s, needs := a.denied.measure(a)
 	if unmeasured := s == nil && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS && !a.vain; unmeasured != a.unmeasured {
 		a.unmeasured = unmeasured
-		count(&a.denied.queue.unmeasured, a.queue, unmeasured)
+		count(&a.denied.queue.order.unmeasured, a.queue, unmeasured)
 	}
 	if s != nil {
 		a.shortage, a.lacks = s, needs
@@ -140,9 +140,9 @@ func (c *Core) rest(a *demandClass) {
 
 func (c *Core) unblock(a *demandClass) {
 	if d := a.denied.queue; d != nil {
-		count(&d.blocked, a.queue, false)
+		count(&d.order.blocked, a.queue, false)
 		if a.unmeasured {
-			count(&d.unmeasured, a.queue, false)
+			count(&d.order.unmeasured, a.queue, false)
 		}
 		a.denied, a.unmeasured = shortfall{}, false
 	}
@@ -164,16 +164,16 @@ func count(counts *map[*queue]int, q *queue, more bool) {
 
 // freedAt notes that quota was freed at q: requests denied there may be granted now.
 func (c *Core) freedAt(q *queue) {
-	if len(q.blocked) > 0 && !q.hasFreed {
-		q.hasFreed = true
+	if len(q.order.blocked) > 0 && !q.order.hasFreed {
+		q.order.hasFreed = true
 		c.freed = append(c.freed, q)
 	}
 }
 
 // changedAt notes that q may deny for other reasons than before.
 func (c *Core) changedAt(q *queue) {
-	if c.freedAt(q); q.hasFreed {
-		q.hasChanged = true
+	if c.freedAt(q); q.order.hasFreed {
+		q.order.hasChanged = true
 	}
 }
 
@@ -190,8 +190,8 @@ func (c *Core) makeDue(a *demandClass) {
 }
 
 func (c *Core) listLeaf(q *queue) {
-	if !q.listed {
-		q.listed = true
+	if !q.order.listed {
+		q.order.listed = true
 		c.leaves = append(c.leaves, q)
 	}
 }
@@ -199,19 +199,19 @@ func (c *Core) listLeaf(q *queue) {
 // wake makes those due for whom enough was freed, and lists the queues with demand classes that are to be looked at.
 func (c *Core) wake() {
 	for _, q := range c.freed {
-		leaves := q.unmeasured
-		if q.freed++; q.hasChanged {
-			q.changes++
-			leaves = q.blocked
+		leaves := q.order.unmeasured
+		if q.order.freed++; q.order.hasChanged {
+			q.order.changes++
+			leaves = q.order.blocked
 		}
 		for leaf := range leaves { // in any order: the order of judgement is that of the tournament
-			leaf.left, leaf.front = leaf.classes.Len(), true
+			leaf.order.left, leaf.order.front = leaf.order.classes.Len(), true
 			c.listLeaf(leaf)
 		}
-		for _, s := range q.shortages {
+		for _, s := range q.order.shortages {
 			c.wakeFor(s)
 		}
-		q.hasFreed, q.hasChanged = false, false
+		q.order.hasFreed, q.order.hasChanged = false, false
 	}
 	clear(c.freed)
 	c.freed = c.freed[:0]
@@ -292,11 +292,11 @@ func (c *Core) scan(now time.Time) (most int) {
 	leaves := c.leaves
 	c.leaves = nil
 	for _, q := range leaves {
-		q.listed = false
+		q.order.listed = false
 		for _, a := range q.collect(most, c.limitsVersion) {
 			c.makeDue(a)
 		}
-		if q.left > 0 {
+		if q.order.left > 0 {
 			c.listLeaf(q)
 		}
 	}
@@ -306,14 +306,15 @@ func (c *Core) scan(now time.Time) (most int) {
 // stale reports whether a denial may not hold any more.
 func (a *demandClass) stale(limitsVersion uint64) bool {
 	d := &a.denied
-	return d.queue != nil && (!a.due || a.woken) && (d.queue.changes != a.changed || a.unmeasured && d.queue.freed != a.freed) &&
+	return d.queue != nil && (!a.due || a.woken) &&
+		(d.queue.order.changes != a.changed || a.unmeasured && d.queue.order.freed != a.freed) &&
 		(d.reason != wire.DenyReason_DENY_NEVER_FITS || a.limitsVersion != limitsVersion)
 }
 
 // collect returns the demand classes of a queue that are to be evaluated now, of those whose denial may not hold any more among the next most.
 func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
-	if q.left == 0 || q.classes == nil {
-		q.left, q.front = 0, false
+	if q.order.left == 0 || q.order.classes == nil {
+		q.order.left, q.order.front = 0, false
 		return nil
 	}
 	look := func(a *demandClass) {
@@ -321,36 +322,36 @@ func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 			due = append(due, a)
 		}
 	}
-	if q.classes.Len() <= most {
-		q.left, q.front = 0, false
-		q.classes.Ascend(func(a *demandClass) bool { look(a); return true })
+	if q.order.classes.Len() <= most {
+		q.order.left, q.order.front = 0, false
+		q.order.classes.Ascend(func(a *demandClass) bool { look(a); return true })
 		return due
 	}
-	if n := most / 2; q.front && n > 0 {
-		q.front = false
+	if n := most / 2; q.order.front && n > 0 {
+		q.order.front = false
 		most -= n
-		q.classes.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
+		q.order.classes.Ascend(func(a *demandClass) bool { look(a); n--; return n > 0 })
 	}
-	for again := false; most > 0 && q.left > 0; again = true {
+	for again := false; most > 0 && q.order.left > 0; again = true {
 		next := func(a *demandClass) bool {
-			if most == 0 || q.left == 0 {
-				q.cursor = a.requests[0].mark()
+			if most == 0 || q.order.left == 0 {
+				q.order.cursor = a.requests[0].mark()
 				return false
 			}
 			look(a)
 			most--
-			q.left--
+			q.order.left--
 			return true
 		}
-		if again || q.cursor == nil {
-			q.cursor = nil
-			q.classes.Ascend(next)
+		if again || q.order.cursor == nil {
+			q.order.cursor = nil
+			q.order.classes.Ascend(next)
 		} else {
-			from := &demandClass{requests: []*request{q.cursor}}
-			q.cursor = nil
-			q.classes.AscendGreaterOrEqual(from, next)
+			from := &demandClass{requests: []*request{q.order.cursor}}
+			q.order.cursor = nil
+			q.order.classes.AscendGreaterOrEqual(from, next)
 		}
-		if q.cursor != nil {
+		if q.order.cursor != nil {
 			break
 		}
 	}

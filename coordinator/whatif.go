@@ -146,7 +146,8 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 	if why := g.tooLarge(demand, make([]uint64, p.GetPods())); why != "" {
 		return bad("%s", why)
 	}
-	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: q.tenants[p.GetNamespace()], demand: demand, delta: demand,
+	tenant := q.members.tenants[p.GetNamespace()]
+	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: tenant, demand: demand, delta: demand,
 		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(), preemptible: !p.GetKept(), kept: p.GetKept(), barred: c.right(q, p.GetNamespace())}
 	return g, further, ""
 }
@@ -280,8 +281,8 @@ func (x *whatIf) showQueues(side func(*wire.QueueOutlook) **wire.QueueUsage) {
 // about adds the gangs that are asked about.
 func (x *whatIf) about(q Question) {
 	next := func(path string) {
-		if q := x.core.tree.byPath[path]; q != nil && q.next != nil {
-			x.show(q.next.gang)
+		if q := x.core.tree.byPath[path]; q != nil && q.order.next != nil {
+			x.show(q.order.next.gang)
 		}
 	}
 	switch {
@@ -322,7 +323,7 @@ func (x *whatIf) show(g *gang) {
 func (x *whatIf) takers() map[*gang]wire.Rule {
 	out := map[*gang]wire.Rule{}
 	x.core.tree.root.walkWaiting(func(q *queue) {
-		if r := q.next; r != nil && r.queue == q {
+		if r := q.order.next; r != nil && r.queue == q {
 			g, l := x.core.judged(x.now, r.gang)
 			out[r.gang] = x.core.ruleFor(g, l)
 		}
@@ -333,10 +334,10 @@ func (x *whatIf) takers() map[*gang]wire.Rule {
 // aboutTakers adds those for which others may be evicted only before or only after.
 func (x *whatIf) aboutTakers(before, after map[*gang]wire.Rule) {
 	x.core.tree.root.walkWaiting(func(q *queue) {
-		if q.next == nil || q.next.queue != q {
+		if q.order.next == nil || q.order.next.queue != q {
 			return
 		}
-		if g := q.next.gang; (before[g] == wire.Rule_RULE_UNKNOWN) != (after[g] == wire.Rule_RULE_UNKNOWN) {
+		if g := q.order.next.gang; (before[g] == wire.Rule_RULE_UNKNOWN) != (after[g] == wire.Rule_RULE_UNKNOWN) {
 			x.show(g)
 		}
 	})
@@ -421,14 +422,14 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang) {
 // position is the place of a request among those of its queue, and how many these are.
 func (r *request) position(planned bool) (place, of uint32) {
 	ahead := 0
-	if r.queue.classes != nil {
-		r.queue.classes.Ascend(func(a *demandClass) bool {
+	if r.queue.order.classes != nil {
+		r.queue.order.classes.Ascend(func(a *demandClass) bool {
 			n, _ := slices.BinarySearchFunc(a.requests, r, (*request).compare)
 			ahead += n
 			return n > 0
 		})
 	}
-	of = uint32(r.queue.waiting)
+	of = uint32(r.queue.members.waiting)
 	if planned {
 		of++
 	}

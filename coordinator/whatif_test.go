@@ -137,15 +137,15 @@ func TestSnapshotSeesChanges(t *testing.T) {
 	for what, change := range map[string]func(){
 		"a field of the core":     func() { c.nextFair = c.nextFair.Add(1) },
 		"a field of the tree":     func() { c.tree.dirty = !c.tree.dirty },
-		"a field of a queue":      func() { leaf.reported = !leaf.reported },
+		"a field of a queue":      func() { leaf.report.reported = !leaf.report.reported },
 		"an element of a vector":  func() { c.tree.root.charged[0].lo++ },
 		"a copy of a vector":      func() { c.tree.root.charged = slices.Clone(c.tree.root.charged) },
 		"a field of a request":    func() { waits.told = waits.told.Add(1) },
-		"an entry of a map":       func() { leaf.classOf["x"] = nil },
+		"an entry of a map":       func() { leaf.order.classOf["x"] = nil },
 		"the order of requests":   func() { slices.Reverse(c.ring) },
 		"a record":                func() { c.tree.root.limits.record.Generation++ },
 		"the reason of a denial":  func() { waits.demandClass.denied.short++ },
-		"what another is blocked": func() { c.tree.root.blocked = map[*queue]int{} },
+		"what another is blocked": func() { c.tree.root.order.blocked = map[*queue]int{} },
 	} {
 		before := snapshot(c)
 		if diff := changed(before, snapshot(c)); diff != "" {
