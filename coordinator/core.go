@@ -389,14 +389,6 @@ func (c *Core) answer(b *batch, revision int64) {
 	}
 }
 
-func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
-	c.out = append(c.out, Send{To: to, Body: body})
-}
-
-func (c *Core) log(level Level, message string, args ...any) {
-	c.out = append(c.out, Log{Level: level, Message: message, Args: args})
-}
-
 // statusBytes bounds the queues of a status, in bytes.
 const statusBytes = 8 << 20
 

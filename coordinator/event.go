@@ -181,6 +181,14 @@ func (CreateQueue) output()     {}
 func (Trace) output()           {}
 func (Log) output()             {}
 
+func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
+	c.out = append(c.out, Send{To: to, Body: body})
+}
+
+func (c *Core) log(level Level, message string, args ...any) {
+	c.out = append(c.out, Log{Level: level, Message: message, Args: args})
+}
+
 // Level of a log line, numbered as log/slog does.
 type Level int
 

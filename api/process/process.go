@@ -223,15 +223,18 @@ func (p *Process) checkAPIServer(ctx context.Context) error {
 }
 
 // checkOthers refuses to start beside a process that is too old or too new to be understood.
-func (p *Process) checkOthers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+func (p *Process) checkOthers(run context.Context) error {
+	ctx, cancel := context.WithTimeout(run, 30*time.Second)
 	defer cancel()
 	shards, err := p.Store.Shards(ctx)
 	if err != nil {
 		return fmt.Errorf("--etcd: %w", err)
 	}
 	leader, _, err := p.Store.Leader(ctx)
-	if err != nil {
+	switch {
+	case err != nil && run.Err() != nil: // the process is to end
+		return fmt.Errorf("--etcd: %w", err)
+	case err != nil:
 		p.Log.Error("cannot read who leads", "error", err)
 	}
 	all := []wire.Announced{}
