@@ -616,37 +616,6 @@ func (r *reservation) claimRecord() *wire.ClaimRecord {
 	return out
 }
 
-// recordBytes bounds the size of a gang's record as it is.
-func (c *Core) recordBytes(g *gang) int {
-	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes()
-}
-
-// claimBytes bounds what a record says of claims, and of what its gang was charged at most.
-func (r *reservation) claimBytes() (n int) {
-	if r == nil {
-		return 0
-	}
-	n = amountsBytes(r.most)
-	for _, uid := range r.awaits {
-		n += len(uid) + 4
-	}
-	if r.within != nil {
-		n += proto.Size(r.within) + 8
-	}
-	n += r.surplusRecordBytes()
-	if r.yields != nil {
-		n += proto.Size(r.yields) + 8
-	}
-	if x := r.claim; x != nil {
-		n += 64
-		for _, v := range x.victims {
-			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32 + surplusBytes(v.pods)
-		}
-		n += 2 * amountsBytes(x.promised) // and of what it lacks of them
-	}
-	return n
-}
-
 // loadClaims lets the claims of a former term go on. All reservations are loaded.
 func (c *Core) loadClaims(records []StoredReservation) {
 	for _, s := range records {

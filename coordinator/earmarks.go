@@ -87,14 +87,16 @@ func (c *Core) earmarkNote(r *request) string {
 	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again", c.cfg.lasts(c.window.n), c.cfg.EarmarkRest)
 }
 
-// keeps returns how much of a resource the queue keeps from a request for the one that has its earmark, of a capability of limit.
-func (q *queue) keeps(resource string, limit int64, from *request) int64 {
-	if q.order.earmark == nil || from == nil || q.order.earmark == from || !q.order.earmark.standsAgainst(from) {
+// keeps returns how much of a resource a queue keeps from the request for the one that has its earmark, of a
+// capability of limit.
+func (from *request) keeps(q *queue, resource string, limit int64) int64 {
+	mark := q.order.earmark
+	if mark == nil || mark == from || !mark.standsAgainst(from) {
 		return 0
 	}
-	kept := max(0, q.order.earmark.delta.Value(resource))
-	if q.order.earmark.tenant != from.tenant {
-		kept = min(kept, max(0, api.AddSat(limit/2, -max(0, q.order.earmark.tenant.charged.get(resource).amount()))))
+	kept := max(0, mark.delta.Value(resource))
+	if mark.tenant != from.tenant {
+		kept = min(kept, max(0, api.AddSat(limit/2, -max(0, mark.tenant.charged.get(resource).amount()))))
 	}
 	return kept
 }

@@ -264,23 +264,6 @@ func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority, Policy: o.Policy}
 }
 
-// unheld reports whether the limits of the object have to wait for its finalizer: what nothing holds could be gone with the next
-// word.
-func (q *queue) unheld() bool {
-	o := q.object
-	return o != nil && !o.HasFinalizer && !o.Deleting && (q.limits == nil || q.limits.record.GetUid() != o.UID)
-}
-
-// ended reports whether the control store says that this very object is deleted. The finalizer waits for that: a patch is not
-// fenced, so a leader that was replaced and does not know may send one, and the record keeps its successor, whose watch may lag,
-// from admitting anything to the queue.
-func (q *queue) ended() bool {
-	return q.limits != nil && q.limits.record.GetDeleted() && q.limits.record.GetUid() == q.object.UID
-}
-
-// unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
-func (q *queue) unprotected() bool { return q.report.finalizerFailed && q.unheld() }
-
 const noFinalizer = "cannot get the finalizer " + v1alpha1.FinalizerCharged + ", which protects it while anything is charged"
 
 // same compares limits, where a zero is not the same as a missing name.

@@ -1,5 +1,7 @@
 package coordinator
 
+import "basalt.dev/basalt/api"
+
 // members are the gangs of a queue.
 type members struct {
 	reserved   []*gang            // with a reservation in this very queue, in no order
@@ -75,4 +77,13 @@ func (q *queue) changed() {
 	for p := q; p != nil; p = p.parent {
 		p.report.reported = false
 	}
+}
+
+// reportAll makes everything of one home be sent again.
+func (c *Core) reportAll(home api.Incarnation) {
+	c.tree.root.walk(func(q *queue) {
+		if c.table.OwnerOf(q.path) == home {
+			q.report.reported = false
+		}
+	})
 }

@@ -3,8 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"container/heap"
-	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -133,47 +131,6 @@ func (q *queue) use(asked, more, has api.Resources) (most int64) {
 		}
 	}
 	return most
-}
-
-// surplus is the dominant share of what the queue would have above what it deserves, of the limits of its parent, divided by its weight.
-// Where nothing limits the parent, siblings compete for nothing, and are compared by their milli-CPUs.
-func (q *queue) surplus(more api.Resources) (most int64) {
-	var pool api.Resources
-	if q.parent != nil {
-		pool = q.parent.pool
-	}
-	above := func(resource string) int64 {
-		return max(0, q.has(resource).plus(more.Value(resource)).plus(-q.deserved.Value(resource)).amount())
-	}
-	for _, limit := range pool {
-		most = max(most, part(above(limit.Resource), limit.Value))
-	}
-	if len(pool) == 0 {
-		most = min(above("cpu"), weightless-1)
-	}
-	if w := q.limits.weight(); w > 0 {
-		return most / int64(w)
-	}
-	return min(weightless+most, math.MaxInt64-1)
-}
-
-// weightless is above every share of a queue that has a weight.
-const weightless = int64(1) << 62
-
-// part is a of b in units of 1<<-shareBits, saturated below weightless.
-func part(a, b int64) int64 {
-	switch {
-	case a <= 0:
-		return 0
-	case b <= 0:
-		return weightless - 1
-	}
-	hi, lo := bits.Mul64(uint64(a), 1<<shareBits)
-	if hi >= uint64(b) {
-		return weightless - 1
-	}
-	v, _ := bits.Div64(hi, lo, uint64(b))
-	return int64(min(v, uint64(weightless-1)))
 }
 
 // line is one tournament. Those who are to be judged stand in one line, and those who were woken in one for each shortage (wake.go): so

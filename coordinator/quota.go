@@ -276,16 +276,19 @@ type shortfall struct {
 	short    int64
 
 	capability, charged, requested int64
-	kept                           int64    // for guarantees of others, or for older
-	older                          *request // for whom the quota is kept
-	afterOthers                    bool     // and there is room until those have started that wait for nodes
-	vain                           bool     // of a request that no node would take
+	kept                           int64 // for guarantees of others, or for older
+	afterOthers                    bool  // and there is room until those have started that wait for nodes
+	vain                           bool  // of a request that no node would take
+}
+
+// keeper says how much of a resource a queue keeps from who asks, of a capability of limit.
+type keeper interface {
+	keeps(q *queue, resource string, limit int64) int64
 }
 
 // over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
-// of what the gang would then be charged. From is the request that
-// this is asked for, nil where the earmarks of older ones do not matter.
-func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *shortfall {
+// of what the gang would then be charged. From is who asks, nil where nothing is kept for others.
+func (t *tree) over(q *queue, delta, demand api.Resources, from keeper) *shortfall {
 	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
 	for _, d := range demand {
 		if limit, limited := q.effective.Get(d.Resource); limited && d.Value > limit && delta.Value(d.Resource) > 0 {
@@ -319,7 +322,10 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				if grows.amount() <= 0 { // inside a guarantee: what is forced elsewhere does not take it away
 					use = use.sub(p.forced.get(d.Resource))
 				}
-				kept := p.keeps(d.Resource, limit, from)
+				kept := int64(0)
+				if from != nil {
+					kept = from.keeps(p, d.Resource, limit)
+				}
 				l := shortfall{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), requested: d.Value}
 				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
 				switch {
@@ -337,7 +343,7 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from *request) *short
 				}
 				if l.reason != 0 {
 					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-						l.older, l.kept = p.order.earmark, kept
+						l.kept = kept
 					}
 					found, lowest = l, level
 					break
@@ -556,3 +562,20 @@ func (q *queue) names(resource string) bool {
 func (q *queue) kept(resource string) int64 {
 	return min(q.guarantee.Value(resource), q.deserved.Value(resource))
 }
+
+// unheld reports whether the limits of the object have to wait for its finalizer: what nothing holds could be gone
+// with the next word.
+func (q *queue) unheld() bool {
+	o := q.object
+	return o != nil && !o.HasFinalizer && !o.Deleting && (q.limits == nil || q.limits.record.GetUid() != o.UID)
+}
+
+// ended reports whether the control store says that this very object is deleted. The finalizer waits for that: a
+// patch is not fenced, so a leader that was replaced and does not know may send one, and the record keeps its
+// successor, whose watch may lag, from admitting anything to the queue.
+func (q *queue) ended() bool {
+	return q.limits != nil && q.limits.record.GetDeleted() && q.limits.record.GetUid() == q.object.UID
+}
+
+// unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
+func (q *queue) unprotected() bool { return q.report.finalizerFailed && q.unheld() }

@@ -100,15 +100,6 @@ func cut(usages []*wire.QueueUsage) (part, rest []*wire.QueueUsage) {
 	return usages, nil
 }
 
-// reportAll makes everything of one home be sent again.
-func (c *Core) reportAll(home api.Incarnation) {
-	c.tree.root.walk(func(q *queue) {
-		if c.table.OwnerOf(q.path) == home {
-			q.report.reported = false
-		}
-	})
-}
-
 // usage describes a queue. It names at most api.MaxResources resources in each list, first those that are limited here, for a
 // status has room for no more; the message says how many are left out.
 func (c *Core) usage(q *queue) *wire.QueueUsage {

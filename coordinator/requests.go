@@ -72,33 +72,6 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 	c.offer(now, b)
 }
 
-// sender reports whether the table names the sender of a request for the bucket of the gang's queue, since before the
-// epoch under which it asks.
-func (c *Core) sender(m Message) (gangKey, bool) {
-	var ref *wire.GangRef
-	var epoch uint64
-	switch body := m.Body.GetBody().(type) {
-	case *wire.Envelope_Reserve:
-		ref, epoch = body.Reserve.GetGang(), body.Reserve.GetTableEpoch()
-	case *wire.Envelope_Unreserve:
-		ref, epoch = body.Unreserve.GetGang(), body.Unreserve.GetTableEpoch()
-	case *wire.Envelope_Close:
-		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
-	case *wire.Envelope_Claim:
-		ref, epoch = body.Claim.GetGang(), body.Claim.GetTableEpoch()
-	case *wire.Envelope_Condemn:
-		ref, epoch = body.Condemn.GetGang(), body.Condemn.GetTableEpoch()
-	case *wire.Envelope_Stuck:
-		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
-	}
-	if c.table == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
-		return gangKey{}, false
-	}
-	bucket := api.BucketOf(ref.GetQueue())
-	owns := c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
-	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
-}
-
 // changes returns the gang's claim if a Reserve asks for something else than that is for, nil otherwise.
 func (c *Core) changes(g *gang, m *wire.Reserve) *claim {
 	if m == nil || g == nil || g.res == nil || g.res.claim == nil || m.GetTerm() != 0 && m.GetTerm() != c.term ||

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -128,4 +130,64 @@ func (c *Core) members() []Shard {
 		c.log(LevelWarn, "the bucket table is too large to name all shards", "omitted", omitted, "bytes", bytes, "limit", maxRecordBytes)
 	}
 	return out
+}
+
+func (c *Core) sortedShards() []*shard {
+	out := make([]*shard, 0, len(c.shards))
+	for _, s := range c.shards {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *shard) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.incarnation, b.incarnation))
+	})
+	return out
+}
+
+// recordBytes bounds the size of a gang's record as it is.
+func (c *Core) recordBytes(g *gang) int {
+	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes()
+}
+
+// claimBytes bounds what a record says of claims, and of what its gang was charged at most.
+func (r *reservation) claimBytes() (n int) {
+	if r == nil {
+		return 0
+	}
+	n = amountsBytes(r.most)
+	for _, uid := range r.awaits {
+		n += len(uid) + 4
+	}
+	if r.within != nil {
+		n += proto.Size(r.within) + 8
+	}
+	n += r.surplusRecordBytes()
+	if r.yields != nil {
+		n += proto.Size(r.yields) + 8
+	}
+	if x := r.claim; x != nil {
+		n += 64
+		for _, v := range x.victims {
+			n += len(v.gang.key.uid) + len(v.gang.key.queue) + 32 + surplusBytes(v.pods)
+		}
+		n += 2 * amountsBytes(x.promised) // and of what it lacks of them
+	}
+	return n
+}
+
+func surplusBytes(pods []surplus) (n int) {
+	for _, p := range pods {
+		n += len(p.uid) + 8
+		for _, a := range p.amounts {
+			n += amountBytes + len(a.Resource)
+		}
+	}
+	return n
+}
+
+// surplusRecordBytes bounds what a record says of pods that are condemned.
+func (r *reservation) surplusRecordBytes() (n int) {
+	if len(r.condemned) > 0 {
+		n = surplusBytes(r.condemned) + proto.Size(r.shrinks) + 16
+	}
+	return n
 }

@@ -240,7 +240,8 @@ func (c *Core) lacks(r *request) *shortfall {
 		if !limited || d.Value <= 0 {
 			continue
 		}
-		use := root.charged.get(d.Resource).max(root.has(d.Resource)).plus(d.Value).plus(root.keeps(d.Resource, root.gate.pool.Value(d.Resource), r))
+		kept := r.keeps(root, d.Resource, root.gate.pool.Value(d.Resource))
+		use := root.charged.get(d.Resource).max(root.has(d.Resource)).plus(d.Value).plus(kept)
 		if use.plus(-limit).amount() > 0 {
 			there := api.AddSat(root.gate.pool.Value(d.Resource), root.gate.idle(d.Resource, r.tenant))
 			short := use.plus(-there).amount() // in words, what is tolerated is no room

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
@@ -63,16 +61,6 @@ func sumOf(pods []surplus) (sum api.Resources) {
 		sum = sum.Add(p.amounts)
 	}
 	return sum
-}
-
-func surplusBytes(pods []surplus) (n int) {
-	for _, p := range pods {
-		n += len(p.uid) + 8
-		for _, a := range p.amounts {
-			n += amountBytes + len(a.Resource)
-		}
-	}
-	return n
 }
 
 // named reports whether the reservation is for a pod.
@@ -347,12 +335,4 @@ func (c *Core) loadSurplus(g *gang, w *wire.ReservationRecord) error {
 // yieldingTo says for what a gang loses all or some of its pods.
 func (c *Core) yieldingTo(x *claim, v *gang) *wire.Yielding {
 	return &wire.Yielding{To: x.gang.ref, Rule: x.rule, Why: c.why(x, v), UntilUnixMs: x.until.UnixMilli()}
-}
-
-// surplusRecordBytes bounds what a record says of pods that are condemned.
-func (r *reservation) surplusRecordBytes() (n int) {
-	if len(r.condemned) > 0 {
-		n = surplusBytes(r.condemned) + proto.Size(r.shrinks) + 16
-	}
-	return n
 }

@@ -341,17 +341,6 @@ func (c *Core) refilled(id api.Incarnation, epoch api.Epoch) {
 	}
 }
 
-func (c *Core) sortedShards() []*shard {
-	out := make([]*shard, 0, len(c.shards))
-	for _, s := range c.shards {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b *shard) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.incarnation, b.incarnation))
-	})
-	return out
-}
-
 // MaxStatusEpoch bounds the epochs that are believed of statuses, for an administrator may write anything there: the upper half
 // of a serial holds an epoch, so it has 32 bits. epochsAhead is how far above the table's one may be: a store is restored from a
 // copy that is so many tables old at most.
