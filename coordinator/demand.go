@@ -56,9 +56,6 @@ func (a *demandClass) key() []byte {
 	return b
 }
 
-// first is the static order of demand classes in a queue, by the first request of each.
-func (a *demandClass) first(o *demandClass) int { return a.requests[0].compare(o.requests[0]) }
-
 func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return

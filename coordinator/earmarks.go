@@ -113,20 +113,6 @@ func (r *request) standsAgainst(o *request) bool {
 	return a.standing(r, nil).compareQueues(b.standing(o, nil)) <= 0
 }
 
-// apart returns the siblings that the paths to two different queues lead through, or the queues themselves where one is below the other.
-func apart(a, b *queue) (*queue, *queue) {
-	for a.level > b.level {
-		a = a.parent
-	}
-	for b.level > a.level {
-		b = b.parent
-	}
-	for a.parent != b.parent {
-		a, b = a.parent, b.parent
-	}
-	return a, b
-}
-
 // earmarkOrder is the order in which requests of one queue get earmarks: the static order, where each window that passed unused counts
 // as if the request had come so much later. Small gangs get what they need at once, so a large one comes before those that came after it
 // for most of its time, and large ones share the windows.

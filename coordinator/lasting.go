@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/wire"
 )
 
 // How long a queue has been short. A gang may have waited for hours before its queue becomes entitled to what it wants: another gang of the
@@ -112,21 +111,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// mayTake reports whether the queue may take back what an ask wants, and whether by its fair share: not if what it
-// deserves will do.
-func (q *queue) mayTake(a ask) (fair, may bool) {
-	right := q.right(a)
-	lasts := func(fair bool) bool {
-		return a.now.IsZero() || !a.now.Before(q.entitledSince(a.now, a, fair).Add(a.queue.preemptionDelay()))
-	}
-	switch {
-	case right == 0 || q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
-		return false, false
-	case right == 2 && lasts(false):
-		return false, true
-	}
-	may = q.byFairShare() && q.entitled(a, true) && lasts(true)
-	return may, may
 }

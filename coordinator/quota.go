@@ -579,3 +579,26 @@ func (q *queue) ended() bool {
 
 // unprotected reports whether that finalizer was asked for in vain, so that nothing is admitted.
 func (q *queue) unprotected() bool { return q.report.finalizerFailed && q.unheld() }
+
+// apart returns the siblings that the paths to two different queues lead through, or the queues themselves where one
+// is below the other.
+func apart(a, b *queue) (*queue, *queue) {
+	for a.level > b.level {
+		a = a.parent
+	}
+	for b.level > a.level {
+		b = b.parent
+	}
+	for a.parent != b.parent {
+		a, b = a.parent, b.parent
+	}
+	return a, b
+}
+
+// ancestor is the queue of the path at a level.
+func (q *queue) ancestor(level int) *queue {
+	for q.level > level {
+		q = q.parent
+	}
+	return q
+}

@@ -585,3 +585,20 @@ func (a ask) bars(o ask, lacks []lack) bool {
 	}
 	return slices.ContainsFunc(lacks, func(l lack) bool { return o.demand.Value(l.resource) > 0 && api.Under(o.queue.path, l.at.path) })
 }
+
+// mayTake reports whether the queue may take back what an ask wants, and whether by its fair share: not if what it
+// deserves will do.
+func (q *queue) mayTake(a ask) (fair, may bool) {
+	right := q.right(a)
+	lasts := func(fair bool) bool {
+		return a.now.IsZero() || !a.now.Before(q.entitledSince(a.now, a, fair).Add(a.queue.preemptionDelay()))
+	}
+	switch {
+	case right == 0 || q.parent.limits.policy().GetReclaim() == wire.Reclaim_RECLAIM_NEVER:
+		return false, false
+	case right == 2 && lasts(false):
+		return false, true
+	}
+	may = q.byFairShare() && q.entitled(a, true) && lasts(true)
+	return may, may
+}

@@ -124,16 +124,6 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	return true
 }
 
-// sound says what is wrong with a demand, nil when nothing is.
-func sound(demand api.Resources) error {
-	for _, a := range demand {
-		if a.Value < 0 {
-			return fmt.Errorf("demand: %s is negative", a.Resource)
-		}
-	}
-	return nil
-}
-
 // gang returns the gang of a reference, made if need be.
 func (c *Core) gang(ref *wire.GangRef) *gang {
 	key := gangKey{ref.GetQueue(), ref.GetUid()}

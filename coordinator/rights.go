@@ -72,15 +72,6 @@ type namespace struct {
 	requests []*request // all that wait, in no order
 }
 
-func (c *Core) namespace(name string) *namespace {
-	n := c.namespaces[name]
-	if n == nil {
-		n = &namespace{}
-		c.namespaces[name] = n
-	}
-	return n
-}
-
 func (c *Core) namespaceSeen(ev NamespaceSeen) {
 	n := c.namespace(ev.Name)
 	now := make(labels.Set, len(ev.Labels)+1)
@@ -107,12 +98,6 @@ func (c *Core) namespaceGone(ev NamespaceGone) {
 		c.rejudgeRights(n.requests)
 	}
 	c.dropNamespace(ev.Name, n)
-}
-
-func (c *Core) dropNamespace(name string, n *namespace) {
-	if !n.seen && len(n.requests) == 0 {
-		delete(c.namespaces, name)
-	}
 }
 
 // rightsSynced: all namespaces of the first list were delivered.

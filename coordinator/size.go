@@ -191,3 +191,13 @@ func (r *reservation) surplusRecordBytes() (n int) {
 	}
 	return n
 }
+
+// sound says what is wrong with a demand, nil when nothing is.
+func sound(demand api.Resources) error {
+	for _, a := range demand {
+		if a.Value < 0 {
+			return fmt.Errorf("demand: %s is negative", a.Resource)
+		}
+	}
+	return nil
+}

@@ -172,3 +172,18 @@ func (c *Core) sweep(now time.Time) {
 		}
 	}
 }
+
+func (c *Core) namespace(name string) *namespace {
+	n := c.namespaces[name]
+	if n == nil {
+		n = &namespace{}
+		c.namespaces[name] = n
+	}
+	return n
+}
+
+func (c *Core) dropNamespace(name string, n *namespace) {
+	if !n.seen && len(n.requests) == 0 {
+		delete(c.namespaces, name)
+	}
+}
