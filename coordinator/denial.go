@@ -119,17 +119,6 @@ func (q *queue) closedReason() string {
 	return ""
 }
 
-// waits reports whether freed quota, or gangs that end, can end a shortfall, so that something may be kept free.
-func (l *shortfall) waits() bool {
-	switch l.reason {
-	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_RESERVED_FOR_OLDER, wire.DenyReason_DENY_PROMISED:
-		return !l.vain
-	case wire.DenyReason_DENY_SUPPLY:
-		return !l.vain && l.requested <= l.capability
-	}
-	return false
-}
-
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 	c.rest(a)

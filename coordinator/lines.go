@@ -337,3 +337,23 @@ func (h *rivals) Pop() any {
 	last.place = -1
 	return last
 }
+
+// before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
+// earmark stands against whom, and the order within one queue.
+func (r *request) before(o *request) bool { return r.compare(o) < 0 }
+
+func (r *request) compare(o *request) int {
+	if r.mends != o.mends {
+		if r.mends {
+			return -1
+		}
+		return 1
+	}
+	if c := cmp.Compare(o.priority, r.priority); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(r.since, o.since); c != 0 {
+		return c
+	}
+	return cmp.Compare(r.gang.key.uid, o.gang.key.uid)
+}

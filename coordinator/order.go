@@ -3,8 +3,6 @@ package coordinator
 import (
 	"slices"
 	"time"
-
-	"basalt.dev/basalt/api"
 )
 
 // The turn of those who wait: who is next (lines.go) is judged, and granted or denied.
@@ -134,14 +132,4 @@ func (c *Core) take(now time.Time, b *batch, n *contest, most int) {
 	} else {
 		c.grant(now, b, r)
 	}
-}
-
-// firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.
-func (r *request) firstRank(transaction uint64) api.Rank {
-	rank := r.rank
-	if rank.Order == 0 {
-		rank = api.Rank{Priority: r.priority, Order: transaction}
-	}
-	rank.Gang = r.gang.key.uid
-	return rank
 }

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -268,102 +267,6 @@ func (q *queue) shift(resource string, later, now wide) wide {
 	return more
 }
 
-// shortfall is what keeps a request from being granted; nil if nothing does.
-type shortfall struct {
-	reason   wire.DenyReason
-	queue    *queue
-	resource string
-	short    int64
-
-	capability, charged, requested int64
-	kept                           int64 // for guarantees of others, or for older
-	afterOthers                    bool  // and there is room until those have started that wait for nodes
-	vain                           bool  // of a request that no node would take
-}
-
-// keeper says how much of a resource a queue keeps from who asks, of a capability of limit.
-type keeper interface {
-	keeps(q *queue, resource string, limit int64) int64
-}
-
-// over returns the first queue, from q up, where charging delta would grow a sum beyond a capability; demand is the whole
-// of what the gang would then be charged. From is who asks, nil where nothing is kept for others.
-func (t *tree) over(q *queue, delta, demand api.Resources, from keeper) *shortfall {
-	// First what no waiting can cure: then the rest must not be said, or the gang would hope.
-	for _, d := range demand {
-		if limit, limited := q.effective.Get(d.Resource); limited && d.Value > limit && delta.Value(d.Resource) > 0 {
-			for p := q; p != nil; p = p.parent {
-				if limit, limited := p.capability(d.Resource); limited && d.Value > limit {
-					return &shortfall{reason: wire.DenyReason_DENY_NEVER_FITS, queue: p, resource: d.Resource,
-						short: api.AddSat(d.Value, -limit), capability: limit, charged: p.charged.get(d.Resource).amount(), requested: d.Value}
-				}
-			}
-		}
-	}
-	var found shortfall
-	lowest := math.MaxInt
-	for _, d := range delta {
-		if d.Value <= 0 {
-			continue // what does not grow is always possible
-		}
-		if _, limited := q.effective.Get(d.Resource); !limited {
-			continue
-		}
-		level, grows := 0, wide{}.plus(d.Value)
-		later := grows
-		for p := q; p != nil && level < lowest; p, level = p.parent, level+1 {
-			if p != q && fault.On(fault.AncestorsNotAsked) {
-				break
-			}
-			held := p.held.get(d.Resource).add(grows)
-			if limit, limited := p.capability(d.Resource); limited {
-				charged := p.charged.get(d.Resource)
-				use := charged.plus(d.Value)
-				if grows.amount() <= 0 { // inside a guarantee: what is forced elsewhere does not take it away
-					use = use.sub(p.forced.get(d.Resource))
-				}
-				kept := int64(0)
-				if from != nil {
-					kept = from.keeps(p, d.Resource, limit)
-				}
-				l := shortfall{queue: p, resource: d.Resource, capability: limit, charged: charged.amount(), requested: d.Value}
-				guarded := grows.amount() > 0 && !(level > 1 && fault.On(fault.CousinsGuarantee)) // inside a guarantee nothing more is taken from others
-				switch {
-				case use.amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_QUOTA, use.plus(-limit).amount()
-				case guarded && held.amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_GUARANTEE, held.plus(-limit).amount()
-					l.kept = p.held.get(d.Resource).sub(charged).amount()
-				case len(p.moves.sums)+len(p.shifts) > 0 && p.willUse(d, later).amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_PROMISED, p.willUse(d, later).plus(-limit).amount()
-				case kept > 0 && use.plus(kept).amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, use.plus(kept).plus(-limit).amount()
-				case kept > 0 && guarded && held.plus(kept).amount() > limit:
-					l.reason, l.short = wire.DenyReason_DENY_RESERVED_FOR_OLDER, held.plus(kept).plus(-limit).amount()
-				}
-				if l.reason != 0 {
-					if l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER {
-						l.kept = kept
-					}
-					found, lowest = l, level
-					break
-				}
-			}
-			after := held.max(wide{}.plus(p.guarantee.Value(d.Resource)))
-			shifts := len(p.shifts) > 0 || later != grows
-			if grows = after.sub(p.need(d.Resource)); shifts {
-				later = p.willNeed(d.Resource, later)
-			} else {
-				later = grows
-			}
-		}
-	}
-	if found.queue == nil {
-		return nil
-	}
-	return &found
-}
-
 // force adds delta to what forced reservations hold at the queue and every ancestor. It is in charged already.
 func (t *tree) force(q *queue, delta api.Resources) {
 	for p := q; p != nil; p = p.parent {
@@ -373,19 +276,6 @@ func (t *tree) force(q *queue, delta api.Resources) {
 		}
 		p.forced = slices.DeleteFunc(p.forced, func(t total) bool { return t.wide == wide{} })
 	}
-}
-
-// exceeds reports whether a capability of the path is exceeded in a resource that demand names, with what is kept for
-// guarantees.
-func (t *tree) exceeds(q *queue, demand api.Resources) bool {
-	for p := q; p != nil; p = p.parent {
-		for _, d := range demand {
-			if limit, limited := p.capability(d.Resource); limited && d.Value > 0 && p.held.get(d.Resource).amount() > limit {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (q *queue) capability(resource string) (int64, bool) {

@@ -350,3 +350,13 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 	owns := c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
 	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
 }
+
+// firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.
+func (r *request) firstRank(transaction uint64) api.Rank {
+	rank := r.rank
+	if rank.Order == 0 {
+		rank = api.Rank{Priority: r.priority, Order: transaction}
+	}
+	rank.Gang = r.gang.key.uid
+	return rank
+}

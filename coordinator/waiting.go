@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -63,26 +62,6 @@ func (r *reservation) peak() api.Resources { return r.demand.Max(r.most) }
 
 // had reports whether a gang was charged as much before: what it asks for beyond that replaces nothing that it lost.
 func (g *gang) had(demand api.Resources) bool { return g.res != nil && demand.Fits(g.res.peak()) }
-
-// before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
-// earmark stands against whom, and the order within one queue.
-func (r *request) before(o *request) bool { return r.compare(o) < 0 }
-
-func (r *request) compare(o *request) int {
-	if r.mends != o.mends {
-		if r.mends {
-			return -1
-		}
-		return 1
-	}
-	if c := cmp.Compare(o.priority, r.priority); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(r.since, o.since); c != 0 {
-		return c
-	}
-	return cmp.Compare(r.gang.key.uid, o.gang.key.uid)
-}
 
 // enqueue lets a request wait. list puts it into its queue's order, once its fields are set.
 func (c *Core) enqueue(r *request) {
