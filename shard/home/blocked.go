@@ -145,17 +145,6 @@ func (c *Core) judgeUncharged(g *gang) report.Reason {
 	return report.Reason{}
 }
 
-// words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are not charged.
-func (g *gang) words() report.Reason {
-	switch {
-	case g.finished():
-		return g.endWords()
-	case !g.blocked.None():
-		return g.blocked
-	}
-	return g.uncharged
-}
-
 // reservedVerdict returns the condition QuotaReserved of a gang.
 func (g *gang) reservedVerdict() report.Verdict {
 	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running

@@ -56,15 +56,6 @@ type charge struct {
 	shrinks   *wire.Yielding           // for whom
 }
 
-// names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
-func (ch *charge) names(g *gang, p *pod) bool {
-	if g.single {
-		return p.UID == g.id
-	}
-	_, found := slices.BinarySearch(ch.pods, p.id)
-	return found
-}
-
 func (ch *charge) namesAll(g *gang, pods []*pod) bool {
 	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
 }

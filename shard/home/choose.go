@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -31,13 +30,6 @@ type option struct {
 	turn  uint64 // by which it is asked, if shards are asked in turn
 	least uint32 // not 0: only for nodes of this grade or above, and
 	of    uint64 // for the class with this hash
-}
-
-func (o option) before(p option) bool {
-	mends := func(o option) int { return min(o.class, 1) }
-	return cmp.Or(cmp.Compare(mends(o), mends(p)), cmp.Compare(o.turn, p.turn), cmp.Compare(p.grade, o.grade),
-		cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room),
-		strings.Compare(string(o.shard), string(p.shard))) < 0
 }
 
 // fewKinds is how many classes of missing pods there may be for a shard that refused one to be asked for the others:

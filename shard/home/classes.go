@@ -1,81 +1,11 @@
 package home
 
 import (
-	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
-
-// classIndex numbers distinct classes in the order in which they come. Few are compared one by one: most gangs have one. Many are
-// looked up by the hash that they carry, for their keys are up to 32 KiB long and each pod may have another one; classes with the
-// same hash are told apart by their keys.
-type classIndex struct {
-	list  []*api.Class
-	first map[uint64]int32 // hash -> number of the last class that has it; nil while there are few
-	next  []int32          // number -> number of another class with the same hash, -1 for none
-}
-
-// fewClasses is how many classes are compared one by one.
-const fewClasses = 8
-
-// number returns the number of a class, and whether it is new.
-func (x *classIndex) number(class *api.Class) (n int, fresh bool) {
-	if k := len(x.list); k > 0 && x.list[k-1] == class { // pods of one class come in a row
-		return k - 1, false
-	}
-	if n := x.find(class); n >= 0 {
-		return n, false
-	}
-	x.list = append(x.list, class)
-	if len(x.list) > fewClasses {
-		if x.first == nil {
-			x.first = map[uint64]int32{}
-		}
-		for n := len(x.next); n < len(x.list); n++ {
-			x.insert(n, x.list[n].Hash())
-		}
-	}
-	return len(x.list) - 1, true
-}
-
-// insert makes a class known by a hash.
-func (x *classIndex) insert(n int, hash uint64) {
-	before, known := x.first[hash]
-	if !known {
-		before = -1
-	}
-	x.next = append(x.next, before)
-	x.first[hash] = int32(n)
-}
-
-// find returns the number of a class, -1 if it has none.
-func (x *classIndex) find(class *api.Class) int {
-	if x.first == nil {
-		return slices.IndexFunc(x.list, func(known *api.Class) bool { return known == class || known.Key == class.Key })
-	}
-	return x.findBy(class.Hash(), class)
-}
-
-func (x *classIndex) findBy(hash uint64, class *api.Class) int {
-	n, known := x.first[hash]
-	if !known {
-		return -1
-	}
-	for n >= 0 && x.list[n] != class && x.list[n].Key != class.Key {
-		n = x.next[n]
-	}
-	return int(n)
-}
-
-// bytes returns how long the keys of the classes are together.
-func (x *classIndex) bytes() (n int) {
-	for _, class := range x.list {
-		n += len(class.Key)
-	}
-	return n
-}
 
 // Bytes of classes in HoldRequests. Each names the classes of its pods in full, and each pod of a gang may be of a class of
 // its own. So the gangs of a namespace share a token bucket of bytes: while it is empty, none of them that has many bytes to
@@ -93,24 +23,21 @@ func (c *Core) countBytes(namespace string, bytes int) {
 	}
 }
 
-// limitBytes puts a gang to sleep that is about to search for room for pods, while the bucket of its namespace is empty.
-func (c *Core) limitBytes(g *gang, pods []*pod) bool {
+// limitBytes returns until when a gang may not begin to search for room for pods, as the bucket of its namespace is
+// empty; the zero time if it may.
+func (c *Core) limitBytes(g *gang, pods []*pod) (until time.Time) {
 	debt := c.sent.Spent(c.now, g.name.Namespace) - sentBytes
 	if debt < 0 {
-		return false
+		return until
 	}
 	var index classIndex
 	for _, p := range pods {
 		index.number(p.asked)
 	}
 	if index.bytes() <= smallClass {
-		return false
+		return until
 	}
-	at := c.now.Add(time.Duration(debt*1000/sentBytes+1) * time.Millisecond)
-	c.pauseUntil(g, at)
-	c.freeSlot(g)
-	c.wakeAt(g, at)
-	return true
+	return c.now.Add(time.Duration(debt*1000/sentBytes+1) * time.Millisecond)
 }
 
 // classes numbers the distinct classes of a message.

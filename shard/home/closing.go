@@ -253,16 +253,6 @@ func (g *gang) mayEvict() bool {
 	return g.isReplaced() && !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
 }
 
-// isReplaced reports whether every bound pod of the gang would be made again.
-func (g *gang) isReplaced() bool {
-	for _, p := range g.members {
-		if p.isBound() && !p.Owned() {
-			return false
-		}
-	}
-	return true
-}
-
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
 func (g *gang) mayBind() bool {
 	for uid, p := range g.members {

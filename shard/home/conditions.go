@@ -2,10 +2,7 @@ package home
 
 import (
 	"container/heap"
-	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
@@ -94,16 +91,6 @@ func (c *Core) gist(words string) uint64 {
 	return c.lastGist
 }
 
-// gistOf tells words apart that differ in more than their numbers.
-func gistOf(words string) uint64 {
-	return xxhash.Sum64String(strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, report.Short(words)))
-}
-
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
 func (c *Core) queueConditions(g *gang) {
 	g.recount(c)
@@ -127,7 +114,7 @@ func (c *Core) queueConditions(g *gang) {
 }
 
 // writeConditions spends the budget: a write for each namespace in turn.
-func (c *Core) writeConditions() {
+func (c *Core) writeConditions() (all bool) {
 	for q := c.explain.Next(); q != nil; q = c.explain.Next() {
 		e := (*q)[0]
 		g := e.gang
@@ -150,7 +137,7 @@ func (c *Core) writeConditions() {
 				continue
 			}
 			if !c.explains.Take(c.now) {
-				return
+				return false
 			}
 			e.pods = e.pods[1:]
 			c.writeCondition(p, r)
@@ -166,7 +153,7 @@ func (c *Core) writeConditions() {
 			c.explain.Rotate(true)
 		}
 	}
-	c.drainDirty()
+	return true
 }
 
 // tellChosen has pods say that their nodes are chosen which have volumes to be bound there, and say Unschedulable still: that takes long, and

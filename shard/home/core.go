@@ -2,7 +2,6 @@ package home
 
 import (
 	"container/heap"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -338,46 +337,11 @@ func (c *Core) onTick() {
 	c.lookAtPositions()
 	c.publishWaiting()
 	c.drainDirty()
-	c.writeConditions()
+	if c.writeConditions() {
+		c.drainDirty()
+	}
 	c.writeQueueStatuses()
 	c.reportRefilled()
-}
-
-// touch has a gang looked at: at the end of this step, or, when it has many pods, soon (lookAtLarge), for a look costs as
-// much as the gang has pods. What a peer answers about the gang as a whole is looked at in its own step: see mark.
-func (c *Core) touch(g *gang) {
-	if len(g.members) > c.cfg.LargeGang {
-		if !g.large && !g.dirty {
-			g.large = true
-			c.large = append(c.large, g)
-		}
-		return
-	}
-	c.mark(g)
-}
-
-// lookAtLarge looks at the large gangs that were touched: all of them at a Tick, and when no more events wait those that
-// were not looked at just now, in the measure of their size.
-func (c *Core) lookAtLarge(all bool) {
-	rest := c.large[:0]
-	for _, g := range c.large {
-		if !all && c.now.Before(g.looked.Add(time.Duration(len(g.members))*10*time.Microsecond)) {
-			rest = append(rest, g)
-			continue
-		}
-		g.large = false
-		c.mark(g)
-	}
-	clear(c.large[len(rest):])
-	c.large = rest
-}
-
-// mark has a gang looked at at the end of this step.
-func (c *Core) mark(g *gang) {
-	if !g.dirty && !g.dropped {
-		g.dirty = true
-		c.dirty = append(c.dirty, g)
-	}
 }
 
 // drainDirty looks at every dirty gang, best first; looking at one may make others dirty.
@@ -395,90 +359,4 @@ func (c *Core) drainDirty() {
 		}
 	}
 	c.broken("gangs do not come to rest", slog.Int("dirty", len(c.dirty)))
-}
-
-// wakeAt asks for the gang to be looked at again at a time; the earliest of all asked for counts.
-func (c *Core) wakeAt(g *gang, at time.Time) {
-	if !at.After(c.now) {
-		at = c.now.Add(time.Nanosecond)
-	}
-	if g.next.IsZero() || at.Before(g.next) {
-		g.next = at
-	}
-}
-
-// timer wakes a gang; it is stale unless the gang still waits for exactly this time.
-type timer struct {
-	at   time.Time
-	gang string
-}
-
-type timers []timer
-
-func (t timers) Len() int { return len(t) }
-func (t timers) Less(i, j int) bool {
-	if !t[i].at.Equal(t[j].at) {
-		return t[i].at.Before(t[j].at)
-	}
-	return t[i].gang < t[j].gang
-}
-func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *timers) Push(x any)   { *t = append(*t, x.(timer)) }
-func (t *timers) Pop() any {
-	old := *t
-	x := old[len(old)-1]
-	*t = old[:len(old)-1]
-	return x
-}
-
-// serial returns the next serial of a gang: it only grows, also from one owner of its queue's bucket to the next.
-func (c *Core) serial(g *gang) uint64 {
-	c.counter++
-	return uint64(c.epochs[g.bucket])<<32 + uint64(c.counter)
-}
-
-func (c *Core) emit(o event.Output) { c.out = append(c.out, o) }
-
-func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
-	c.emit(event.Send{To: to, Body: body})
-}
-
-func (c *Core) log(level slog.Level, message string, attrs ...slog.Attr) {
-	c.emit(event.Log{Level: level, Message: message, Attrs: attrs})
-}
-
-// broken reports an invariant of ours that does not hold. The caller leaves the object concerned alone or starts it over.
-func (c *Core) broken(message string, attrs ...slog.Attr) {
-	c.Broken++
-	if c.cfg.Strict {
-		panic(fmt.Sprint("home: ", message, " ", attrs))
-	}
-	c.log(slog.LevelError, message, attrs...)
-}
-
-// recent remembers the last few thousand keys.
-type recent[K comparable, V any] struct {
-	values map[K]V
-	order  []K
-}
-
-const recentSize = 4096
-
-func (r *recent[K, V]) put(key K, v V) {
-	if r.values == nil {
-		r.values = map[K]V{}
-	}
-	if _, known := r.values[key]; !known {
-		if len(r.order) >= recentSize {
-			delete(r.values, r.order[0])
-			r.order = r.order[1:]
-		}
-		r.order = append(r.order, key)
-	}
-	r.values[key] = v
-}
-
-func (r *recent[K, V]) get(key K) (V, bool) {
-	v, ok := r.values[key]
-	return v, ok
 }

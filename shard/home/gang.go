@@ -2,16 +2,13 @@ package home
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
@@ -161,172 +158,6 @@ func (g *gang) moving() bool {
 	return !g.gone && g.ownerless.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
 }
 
-// advance takes a gang as far as it gets with what is known.
-func (c *Core) advance(g *gang) {
-	if g.dropped {
-		return
-	}
-	g.next, g.looked = time.Time{}, c.now
-	for turns := 0; ; turns++ {
-		before := g.state
-		if g.tally = c.count(g); !g.tally.again.IsZero() {
-			c.wakeAt(g, g.tally.again)
-		}
-		c.drive(g)
-		if g.dropped {
-			return
-		}
-		if g.state == before {
-			break
-		}
-		if turns > 16 {
-			c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
-			break
-		}
-	}
-	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.refused() {
-		c.unchargedBound[g.id] = true
-	} else {
-		delete(c.unchargedBound, g.id)
-	}
-	if g.slot() && g.state != holding && g.state != preparing && g.search.round == nil {
-		c.freeSlot(g)
-	}
-	c.judge(g)
-	c.publish(g)
-	c.queueConditions(g)
-	if !g.next.Equal(g.wake) {
-		g.wake = g.next
-		if !g.wake.IsZero() {
-			heap.Push(&c.timers, timer{g.wake, g.id})
-		}
-	}
-}
-
-func (c *Core) drive(g *gang) {
-	if len(g.charge.condemned) > 0 {
-		c.evictCondemned(g)
-	}
-	switch g.state {
-	case withdrawing:
-		c.awaitWithdrawn(g)
-		return
-	case releasing:
-		c.awaitUnreserved(g)
-		return
-	case closing:
-		c.awaitClosed(g)
-		return
-	case evicting:
-		c.evict(g)
-		return
-	}
-	switch {
-	case !g.ownerless.IsZero():
-		c.awaitPodGroup(g)
-	case g.charge.yields != nil:
-		c.retreat(g, rollBack)
-	case g.leaving():
-		c.retire(g)
-	case g.charge.closed && !g.started: // by a predecessor, or by the coordinator
-		c.retreat(g, rollBack)
-	case c.goesStale(g):
-	case g.state == collecting:
-		c.collect(g)
-	case g.state == waiting:
-		c.await(g)
-	case g.state == ready:
-		c.awaitPermit(g)
-	case g.state == holding:
-		c.hold(g)
-	case g.state == preparing:
-		c.prepare(g)
-	case g.state == binding:
-		c.bind(g)
-	case g.state == running:
-		c.run(g)
-	}
-}
-
-// collect waits until the gang can ask for its reservation.
-func (c *Core) collect(g *gang) {
-	t := &g.tally
-	if g.started || g.tally.placed >= g.minCount() || g.finished() { // an heir may learn only now that it was
-		c.start(g)
-		return
-	}
-	if g.charge.renounced && t.chargeable == 0 {
-		c.release(g)
-		return
-	}
-	why := c.obstacle(g)
-	if !why.None() {
-		g.edits.pending = g.edits.pending || !g.since.IsZero() // it was complete
-	} else {
-		if c.asleep(g) { // what was found when it fell asleep still holds
-			return
-		}
-		if c.limitRestarts(g) {
-			return
-		}
-		g.search.vain = c.noNode(g)
-		switch {
-		case g.search.vain.None():
-		case g.boundByUs():
-			why = g.search.vain
-		case t.chargeable > 0 && !g.chargesBound(): // what is bound is charged, and then the rest is asked for in vain
-			g.blocked = report.Requested()
-			c.chargeBound(g)
-			return
-		case t.chargeable == 0 && (g.charge.reserved || g.charge.claimed()):
-			c.release(g)
-			return
-		}
-	}
-	if !why.None() || !g.blocked.Outlasts() {
-		g.blocked = why
-	}
-	if !why.None() {
-		switch {
-		case g.boundByUs(): // it stands in part: completed when pods come, or undone
-			if g.boundSince.IsZero() {
-				g.boundSince = c.now
-			}
-			c.become(g, binding)
-		case t.chargeable > 0: // bound by somebody else: charged all the same
-			c.chargeBound(g)
-		case c.admitsEarly(g, why):
-			c.admit(g)
-		case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
-			c.release(g)
-		}
-		return
-	}
-	if g.status.MaySayStarted(c.now) { // or an heir would complete what it found bound in part
-		c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
-		return
-	}
-	g.admission = admission{}
-	if g.since.IsZero() {
-		g.since, g.complete = c.completeSince(g), c.now
-	}
-	if c.adoptCharge(g) {
-		c.become(g, ready)
-		return
-	}
-	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
-		if need, _ := g.demand(g.choose()); !need.Fits(g.charge.amounts) {
-			c.release(g) // too small for the pods that are there now
-			return
-		}
-	}
-	if g.search.vain.None() && c.comesEarly(g) {
-		return
-	}
-	c.requestQuota(g, g.choose(), false)
-	c.become(g, waiting)
-}
-
 // boundByUs reports whether a pod of the gang's present life was bound by Basalt, for this gang.
 func (g *gang) boundByUs() bool {
 	for _, p := range g.members {
@@ -337,106 +168,8 @@ func (g *gang) boundByUs() bool {
 	return false
 }
 
-// start takes note that the gang has its minimum.
-func (c *Core) start(g *gang) {
-	if !g.started {
-		g.started = true
-		g.status.Starts()
-		c.Placed++
-		c.observeBound(g)
-		c.traceStarted(g)
-		c.tellStarted(g)
-	}
-	c.become(g, running)
-	g.claim, g.rooms = nil, rooms{}
-	if ch := &g.charge; !ch.inherited || !ch.started { // else what is awaited is for a further pod
-		ch.awaits, ch.within, ch.claim, ch.victims = nil, nil, 0, nil
-	} else if ch.claim != 0 {
-		ch.most = 1 // it asks for that one alone
-	}
-	g.partly, g.yielded = false, ""
-	g.blocked = report.Reason{}
-	g.search.rest()
-}
-
-// run keeps a started gang's charge in line with its pods and places further ones.
-func (c *Core) run(g *gang) {
-	if c.ends(g) {
-		c.become(g, collecting)
-		return
-	}
-	if !g.started { // one that has not started was here for its bound pods, as it had no PodGroup, and has one again
-		c.retreat(g, startOver)
-		return
-	}
-	if len(g.charge.condemned) == 0 && g.tally.candidates == 0 {
-		g.shrunk = ""
-	}
-	c.fill(g, !c.driveGrowth(g))
-	c.adjust(g)
-}
-
-// ends takes back that a gang has started, once its life is over: pods that come now are placed all or nothing.
-func (c *Core) ends(g *gang) bool {
-	t := &g.tally
-	if g.single || g.group == nil || t.alive > 0 || t.placed >= g.minCount() || g.finished() {
-		return false
-	}
-	if g.outstanding() || fault.On(fault.StartKept) {
-		return false
-	}
-	c.beginAnew(g)
-	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
-	// The status is the memory of the start.
-	if g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g) {
-		g.status.RecallStart(c.now)
-	}
-	return true
-}
-
-// beginAnew forgets what was of a life that is over.
-func (c *Core) beginAnew(g *gang) {
-	g.started = g.started && fault.On(fault.StartKept)
-	g.firstBound, g.boundSince, g.partly, g.repair = time.Time{}, time.Time{}, false, repair{}
-	g.tally = c.count(g)
-}
-
-// bind completes a gang of which something may be bound, or closes it when that takes too long.
-func (c *Core) bind(g *gang) {
-	if g.tally.placed >= g.minCount() {
-		c.start(g)
-		return
-	}
-	if g.tally.rejected != nil {
-		g.forget() // or nothing would have it looked at again
-	}
-	if g.tally.alive == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {
-		c.retreat(g, startOver) // every pod came back: from the start, all or nothing again
-		return
-	}
-	limit := c.rollUntil(g)
-	if !c.now.Before(limit) || g.isRejected() && !c.obstacle(g).None() {
-		if g.mayEvict() {
-			if g.mayBind() {
-				c.retreat(g, startOver) // and then look again
-			} else {
-				c.close(g)
-			}
-			return
-		}
-		if !g.partly && !g.isReplaced() {
-			g.partly = true
-			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
-		}
-	} else {
-		c.wakeAt(g, limit)
-	}
-	c.fill(g, true)
-	c.adjust(g)
-}
-
-// rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in part:
-// the Bindings may only be behind many others, at an API server that is slower than Basalt.
+// rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in
+// part: the Bindings may only be behind many others, at an API server that is slower than Basalt.
 func (c *Core) rollUntil(g *gang) time.Time {
 	if g.firstBound.IsZero() {
 		return g.boundSince.Add(3 * c.cfg.RollForward)
@@ -446,57 +179,8 @@ func (c *Core) rollUntil(g *gang) time.Time {
 
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
-	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept || g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
-}
-
-// retire ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup that is
-// gone stay charged until they end.
-func (c *Core) retire(g *gang) {
-	g.blocked = report.Reason{}
-	c.wakeUp(g)
-	switch {
-	case g.outstanding():
-		c.retreat(g, startOver)
-	case g.tally.bound > 0:
-		g.boundSince = time.Time{} // nothing is to be completed; if its group shows again, the time for that starts anew
-		c.become(g, running)
-		c.adjust(g)
-	case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
-		c.release(g)
-	case !g.moving() || !c.active[api.BucketOf(g.wantQueue)]:
-		c.drop(g)
-	default:
-		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
-		c.become(g, collecting)
-		g.charge = charge{}
-		g.edits.pending = true
-		c.touch(g)
-	}
-}
-
-// forget takes a gang out of all that counts gangs.
-func (c *Core) forget(g *gang) {
-	g.dropped = true
-	c.leaveEntry(g, collecting)
-	c.freeSlot(g)
-	c.wakeUp(g)
-	g.status.Forget()
-	delete(c.gangs, g.id)
-	delete(c.unchargedBound, g.id)
-}
-
-// drop forgets a gang that is over.
-func (c *Core) drop(g *gang) {
-	c.keepPace(g)
-	c.forget(g)
-	c.released.put(g.id, g.message())
-	for _, uid := range api.SortedKeys(g.members) {
-		p := g.members[uid]
-		c.leave(p)
-		if c.pods[uid] == p && c.gangs[p.UID] == nil {
-			c.resolveMembership(p)
-		}
-	}
+	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept ||
+		g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
 // The lives of a gang. A PodGroup may outlive its pods: a Job is suspended and resumed, runs each night, or restarts
@@ -588,130 +272,19 @@ func (g *gang) endWords() report.Reason {
 // lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
 const lostAfter = time.Minute
 
-// isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
-// nothing that would take its place.
-func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
-	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.single {
-		return p.lost
+// words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are
+// not charged.
+func (g *gang) words() report.Reason {
+	switch {
+	case g.finished():
+		return g.endWords()
+	case !g.blocked.None():
+		return g.blocked
 	}
-	over := time.Unix(p.End.At, 0)
-	silent := n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool {
-		return t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable
-	})
-	for _, at := range []time.Time{over, over.Add(lostAfter)} {
-		if now.Before(at) {
-			if again.IsZero() || at.Before(*again) {
-				*again = at
-			}
-			return false
-		}
-		if silent {
-			break
-		}
-	}
-	p.lost = true
-	return true
+	return g.uncharged
 }
 
-// repair is what is known of a gang that has less than its minimum.
-type repair struct {
-	kept  int64     // pods of it whose charge is kept,
-	since time.Time // since the last of them was lost
-	waits time.Time // since when pods that could replace what it lost wait
-	stale string    // why it is closed as stale, "" for one that is not
-}
-
-// isShortOf returns how many pods a gang of which some run has less than its minimum, unless it is being completed.
-// Those that succeeded are not missing. One that has not started may have pods of another that was deleted, or that
-// others bound.
-func (g *gang) isShortOf() int {
-	if !g.started && g.state == binding && !g.partly {
-		return 0
-	}
-	if g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
-		return 0
-	}
-	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)
-}
-
-// keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept. It says
-// so to the coordinator, which takes what is kept for unused otherwise, and has others admitted for it.
-func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
-	missing, amounts := int64(g.isShortOf()), g.charge.amounts
-	if !g.started {
-		missing = 0
-	}
-	lost := amounts.Sub(base)
-	n := lost.Value("pods")
-	whole := missing == 0 || len(g.group.Floor) > 0
-	if whole {
-		g.repair.kept = 0
-	}
-	if whole || !base.Fits(amounts) || n == 0 { // where another pod takes the place, it may give it up again
-		return base
-	}
-	if n > g.repair.kept {
-		g.repair.since, g.repair.kept = c.now, n
-	}
-	noRoom := g.search.gaveUp && g.search.sleep != nil
-	if g.tally.candidates == 0 || noRoom {
-		until := g.repair.since.Add(c.objects.RepairFor(g.queue))
-		if !c.now.Before(until) {
-			return base
-		}
-		c.wakeAt(g, until)
-	}
-	if n > missing { // the others were above its minimum
-		for i := range lost {
-			lost[i].Value = lost[i].Value / n * missing
-		}
-	}
-	unplaced := lost // or rather what waits for room, if that is so
-	if noRoom {
-		unplaced = sum(g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
-	}
-	c.tellUnplaced(g, unplaced, !noRoom)
-	c.wakeAt(g, c.now.Add(unplacedAgain))
-	return base.Add(lost)
-}
-
-// goesStale begins to close a gang that has been short for too long, and reports whether it did. One of which not all
-// pods would be made again is evicted only if its PodGroup says that it may be.
-func (c *Core) goesStale(g *gang) bool {
-	missing := g.isShortOf()
-	if missing == 0 || g.tally.candidates == 0 || g.charge.closed {
-		g.repair.waits = time.Time{}
-		return false
-	}
-	if g.repair.waits.IsZero() {
-		g.repair.waits = c.now
-	}
-	after, by := c.objects.StaleAfter(g.queue, g.group)
-	asks := g.group.StaleAfter > 0 || g.group.Preemptible != nil && *g.group.Preemptible
-	if after == 0 || !asks && !g.isReplaced() {
-		return false
-	}
-	if at := g.repair.waits.Add(after); c.now.Before(at) {
-		c.wakeAt(g, at)
-		return false
-	}
-	if g.tally.committed > 0 || !g.charge.reserved || follows[g.state]&(1<<closing) == 0 { // what is on its way first
-		return false
-	}
-	g.repair.stale = report.StaleWords(g.tally.placed, g.minCount(), after, by)
-	g.charge.reserve, g.charge.open = nil, &call{serial: c.serial(g)}
-	c.become(g, closing)
-	return true
-}
-
-// seeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone.
-func (c *Core) seeRepair(queue, uid string, spec *v1alpha1.QueueSpec) {
-	if !c.objects.SeeRepair(queue, uid, spec) {
-		return
-	}
-	for _, g := range c.gangs {
-		if api.Under(g.queue, queue) && g.isShortOf() > 0 {
-			c.touch(g)
-		}
-	}
+// shows reports whether a PodGroup has a condition.
+func shows(s *v1alpha1.PodGroupStatus, condition string) bool {
+	return s != nil && meta.IsStatusConditionTrue(s.Conditions, condition)
 }

@@ -17,50 +17,6 @@ import (
 // ever had: a gang that sits on partial holds starves gangs that could start with that capacity. The one patient gang is the
 // exception. A gang that does not find enough within Config.GiveUpAfter gives its reservation back.
 
-// search is the state of a gang's search for capacity.
-type search struct {
-	touched map[api.Incarnation]bool // shards that may have holds or intents of the gang
-	slot    bool                     // one of Config.InFlight
-	pods    int                      // that it was taken for, counted in Core.podsInFlight
-	queued  bool                     // in Core.ready
-
-	since    time.Time // when this search began, zero when none goes on
-	round    *round
-	room     uint64 // Core.room and Core.nodes when the last round began
-	nodes    uint64
-	backoff  time.Duration
-	neverFor time.Duration // backoff of a gang that no node would take
-	vain     report.Reason // why no node would take it, as of its last request; nothing if one might
-	unfit    *shortage     // of a search which found that out, nil for none
-	sleep    *sleep
-	inRuled  bool // in Core.ruledSleepers
-	entered  kin  // counted in ruledSleepers.entering, zero if it is not
-	inLine   bool // in Core.wakes
-	aside    aside
-	order    uint32    // in which its pods are tried (round.go)
-	orders   int       // tried since it slept last,
-	reorder  time.Time // and when further ones are tried
-	gaveUp   bool      // further pods found no capacity and are not charged while it sleeps
-	mendBy   time.Time
-
-	area   *area   // that the next round is confined to, nil for none
-	levels []tried // what was tried of each level of domains
-	count  int     // searches that failed
-
-	most   int       // holds that it had at once,
-	gained time.Time // and when it had so many for the first time
-
-	overtaken int // rounds in which others took the nodes that a pod would rather have
-
-	refusals int // Commits that were refused for some of their pods, since the gang last started or got a node
-
-	rejected rejection // of a gang that was undone for it
-
-	tried      time.Time // when more than summaries show was requested last,
-	triedNodes uint64    // and Core.nodes then
-	short      *shortage // of the last round that failed, nil after a search
-}
-
 func (s *search) rest() {
 	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals, s.overtaken = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0, 0
 	s.vain, s.unfit, s.aside, s.order, s.orders = report.Reason{}, nil, aside{}, 0, 0

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 )
 
 // Which shard is asked for pods that prefer some pods around them, or none: those are asked for by grade, too (wishes.go). For them a grade
@@ -112,4 +113,38 @@ func (c *Core) keepLeaned(s, old *summary) {
 	}
 	maps.DeleteFunc(old.leaned, func(_ uint64, l leaned) bool { return c.now.Sub(l.at) >= leanedFor })
 	s.leaned = old.leaned
+}
+
+// gradeOf returns the grade of the best node with room for a class, as far as the summary tells.
+func (s *summary) gradeOf(class *api.Class) uint32 {
+	hash := class.Hash()
+	if room, counted := s.room[hash]; counted && room == 0 {
+		return api.NoGrade
+	}
+	if grade, known := s.grades[hash]; known {
+		return grade
+	}
+	if l, known := s.leaned[hash]; known {
+		return l.grade
+	}
+	if len(class.Leanings) > 0 {
+		return api.BestLeaning
+	}
+	return api.BestGrade
+}
+
+func (s *summary) setGrade(class uint64, grade uint32) {
+	if s.grades == nil {
+		s.grades = map[uint64]uint32{}
+	}
+	s.grades[class] = grade
+}
+
+// readGrades takes the grades of an announced summary.
+func (s *summary) readGrades(m *wire.Summary) {
+	for _, r := range m.GetRoom() {
+		if r.GetGrade() > 0 {
+			s.setGrade(r.GetPodClass(), r.GetGrade())
+		}
+	}
 }

@@ -250,10 +250,6 @@ func (c *Core) leave(p *pod) {
 	c.touch(g)
 }
 
-// boundAlone reports whether a pod of a gang was bound as a gang of one: it had lost its label before that, and the home that asked
-// for the gang's reservation had not seen it. The pod is charged to the gang, but does not count towards its minimum.
-func (p *pod) boundAlone() bool { return p.Gang == p.UID && p.gang.id != p.UID }
-
 // podBound takes note that a pod has a node.
 func (c *Core) podBound(p *pod, node string) {
 	g := p.gang

@@ -1,7 +1,6 @@
 package home
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -11,63 +10,7 @@ import (
 	"basalt.dev/basalt/shard/home/intake"
 )
 
-// podStage is how far a pod has come.
-type podStage uint8
-
-const (
-	nowhere   podStage = iota
-	promised           // a node shard holds room for it as soon as others have left
-	held               // a node shard holds room for it
-	committed          // named in a Commit: an intent of it may exist
-	bound              // it has a node
-)
-
-// pod is a pod that Basalt may have to place or charge.
-type pod struct {
-	*intake.Entry
-	version  string // newest resourceVersion that is known: of the watch, or of our own last write
-	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
-
-	asked  *api.Class // with what it is asked for (repel.go)
-	id     uint64     // api.PodID
-	pinned string     // UID of the gang under which it was committed or seen bound
-	sure   bool       // pinned rests on more than LabelGang, which anybody may have written
-	gang   *gang      // nil when it is none of ours
-	first  time.Time  // when it was first seen
-	stage  podStage
-	shard  api.Incarnation // where it is held or committed,
-	node   string          // and on which node
-	turn   uint64          // in which it was asked for: pods of one Commit are in this order in the log
-	commit *commit         // that names it; nil for one found in doubt
-	doubt  time.Time       // since when its shard is gone with the answer
-	prefer api.Incarnation // the shard that failed to bind it and has its room
-	gone   bool            // a node shard found no pod of this UID; the watch will show it
-	lost   bool            // being deleted, and it should have gone long ago (gang.go)
-
-	charged    bool          // part of the gang's reservation
-	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
-	chargeable bool          // bound, and to be charged (foreign.go)
-	counted    api.Resources // what of it is in foreignOn.sum of its node
-	evicting   uint64        // ID of the EvictPod that is not answered
-	evictAt    time.Time
-
-	rejected rejection // its Bindings, by the API server
-
-	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
-	withheld     bool      // its scheduler's name is lent, and not Basalt's now
-	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
-	words        string    // and its message,
-	gist         uint64    // which gistOf this is
-	explainAgain time.Time // not before, after a write, or as others were told first
-	retellAt     time.Time // likewise, with other words for what it shows
-	writing      bool      // such a write is not answered: its version is about to change
-}
-
-// isBound reports whether the pod has a node and uses it.
-func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
-
-// waitsNowhere reports whether a pod is charged, and neither held nor promised room.
-func waitsNowhere(p *pod) bool { return p.charged && p.candidate() && p.stage == nowhere }
+// Pods as the API server shows them: seen, changed and gone.
 
 // hastenUnlike ends a gang's wait for room before pods are charged of which one is unlike those that found none.
 func hastenUnlike(c *Core, g *gang, pods []*pod) {
@@ -81,31 +24,6 @@ func hastenUnlike(c *Core, g *gang, pods []*pod) {
 	if len(slept) > 0 && slices.ContainsFunc(pods, func(p *pod) bool { return p.gang == g && !slept[p.Class.Key] }) {
 		c.hasten(g)
 	}
-}
-
-// hasRoom reports whether a node shard keeps room for the pod.
-func (p *pod) hasRoom() bool { return p.stage == held || p.stage == promised }
-
-// letGo forgets the place that a pod was to have.
-func (p *pod) letGo() { p.stage, p.shard, p.node = nowhere, "", "" }
-
-// changing reports whether the version that is known must not be committed: a write is not answered, or the watch has not shown
-// yet what the pod is since its Binding was resolved.
-func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved, p.version) }
-
-// shows takes what the pod was seen to say of why it waits for what it was told last.
-func (p *pod) shows() {
-	p.told, p.words, p.gist = p.Condition.Reason, p.Condition.Message, gistOf(p.Condition.Message)
-}
-
-// candidate reports whether the pod may be placed.
-func (p *pod) candidate() bool {
-	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld &&
-		!p.gone && p.Refused == nil && p.rejected.why == nil
-}
-
-func comparePods(a, b *pod) int {
-	return intake.ComparePods(a.Pod, b.Pod)
 }
 
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
@@ -242,14 +160,6 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 // it. What is under way for such a pod goes on; nothing new is begun.
 func (c *Core) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }
 
-// newer returns the newer of two resourceVersions: the watch may lag behind the answer to our own write.
-func newer(a, b string) string {
-	if api.NewerVersion(a, b) {
-		return a
-	}
-	return b
-}
-
 // versionsWentBack believes a list that shows a pod in an older version than the one that is known: the API server was restored
 // from a backup, and no Binding under the version of before could land any more. Where the list only lags behind a write of
 // ours, the Binding is refused, and resolving it shows the version.
@@ -294,124 +204,8 @@ func (c *Core) onPodGone(uid string) {
 // once, and rests as a whole, for its controllers make new pods: until one of another controller comes. Whoever edits
 // the pod or its group ends the rest. All of this is forgotten with the pod and the gang: an heir tries anew.
 
-// rejection is what is remembered of Bindings that the API server rejected, one after another.
-type rejection struct {
-	times int
-	why   *api.Refusal // of who rests, nil for nobody,
-	until time.Time    // and until when
-	owner uint64       // of a gang that was undone: the controller of the pod that was rejected,
-	group int64        // and the generation of the group
-}
-
 const (
 	rejectedAtOnce = 2               // times that a pod is bound again at once
 	rejectedPause  = 5 * time.Second // for which it rests then, twice as long each time,
 	rejectedMost   = 5 * time.Minute // and at most
 )
-
-// rest takes note of a rejection, and begins a pause that is longer than the one before, but for the first few times.
-func (x *rejection) rest(now time.Time, why *api.Refusal, free int) {
-	x.times++
-	if n := x.times - free - 1; n >= 0 {
-		x.why, x.until = why, now.Add(min(rejectedPause<<min(n, 8), rejectedMost))
-	}
-}
-
-// goesOn ends a rest that is over, and returns when one that is not ends, or the time given if that is earlier.
-func (x *rejection) goesOn(now, or time.Time) time.Time {
-	switch {
-	case x.why == nil:
-	case !now.Before(x.until):
-		x.why = nil
-	case or.IsZero() || x.until.Before(or):
-		return x.until
-	}
-	return or
-}
-
-func (x *rejection) words() string {
-	if x.why == nil {
-		return ""
-	}
-	return x.why.Message
-}
-
-// isRejected reports whether a gang is bound in part, and the API server rejects Bindings of the rest.
-func (g *gang) isRejected() bool {
-	t := &g.tally
-	return t.rejected != nil && t.bound > 0 && t.committed == 0 && len(g.lost) == 0
-}
-
-// pick returns the members for which keep holds, in order.
-func (g *gang) pick(keep func(*pod) bool) []*pod {
-	var out []*pod
-	for _, p := range g.inOrder() {
-		if keep(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// inOrder returns the members in order. Sorting thousands for every look at a gang would take longer than everything
-// else that is done for it.
-func (g *gang) inOrder() []*pod {
-	if g.order == nil {
-		g.order = slices.SortedFunc(maps.Values(g.members), comparePods)
-	}
-	return g.order
-}
-
-// stands reports whether a pod stays where it is.
-func stands(p *pod) bool { return !p.Finished && (p.stage == committed || p.isBound()) }
-
-func isHeld(p *pod) bool { return p.stage == held }
-
-// sum adds up what pods request.
-func sum(pods []*pod) api.Resources {
-	total, _ := sumBounded(pods)
-	return total
-}
-
-// sumBounded is sum, and reports whether the pods request more than api.MaxGangResources resources: the sum is of the
-// foremost of them then.
-func sumBounded(pods []*pod) (total api.Resources, excess bool) {
-	var index classIndex
-	count := make([]int64, 0, fewClasses)
-	for _, p := range pods {
-		i, fresh := index.number(p.Class)
-		if fresh {
-			count = append(count, 0)
-		}
-		count[i]++
-	}
-	for i, class := range index.list {
-		n := count[i]
-		r := class.Requests
-		if n > 1 {
-			r = r.Clone()
-			for i := range r {
-				r[i].Value = api.MulSat(r[i].Value, n)
-			}
-		}
-		if total = total.Add(r); len(total) > api.MaxGangResources {
-			total, _ = total.Foremost(api.MaxGangResources, nil)
-			excess = true
-		}
-	}
-	return total, excess
-}
-
-// grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
-func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
-
-// askedBy returns the hashes of the classes of pods that are charged.
-func askedBy(pods map[string]*pod) map[uint64]bool {
-	of := map[uint64]bool{}
-	for _, p := range pods {
-		if p.charged && p.asked != nil {
-			of[p.asked.Hash()] = true
-		}
-	}
-	return of
-}

@@ -64,7 +64,13 @@ func (c *Core) seek(g *gang) bool {
 	}
 	if s.round == nil {
 		c.ask(missing)
-		if c.asleep(g) || c.limitBytes(g, missing) {
+		if c.asleep(g) {
+			return false
+		}
+		if at := c.limitBytes(g, missing); !at.IsZero() {
+			c.pauseUntil(g, at)
+			c.freeSlot(g)
+			c.wakeAt(g, at)
 			return false
 		}
 		if c.isShut(g, missing) {

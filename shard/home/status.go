@@ -1,8 +1,6 @@
 package home
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
@@ -163,11 +161,6 @@ func (c *Core) seenStatus(g *gang) {
 	c.touch(g)
 }
 
-// shows reports whether a PodGroup has a condition.
-func shows(s *v1alpha1.PodGroupStatus, condition string) bool {
-	return s != nil && meta.IsStatusConditionTrue(s.Conditions, condition)
-}
-
 // writeQueueStatuses writes the statuses of Queues that are due.
 func (c *Core) writeQueueStatuses() {
 	own := func(path string) (epoch int64, ours bool) {
@@ -184,11 +177,4 @@ func (c *Core) writeQueueStatuses() {
 	}) {
 		c.broken(err.Error())
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

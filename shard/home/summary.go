@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -195,4 +196,11 @@ func (c *Core) knowsNodes() bool {
 		s := c.summaries[m.Incarnation]
 		return s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch)
 	})
+}
+
+func (o option) before(p option) bool {
+	mends := func(o option) int { return min(o.class, 1) }
+	return cmp.Or(cmp.Compare(mends(o), mends(p)), cmp.Compare(o.turn, p.turn), cmp.Compare(p.grade, o.grade),
+		cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room),
+		strings.Compare(string(o.shard), string(p.shard))) < 0
 }

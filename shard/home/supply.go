@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -20,24 +18,6 @@ type unplaced struct {
 	demand  api.Resources
 	repairs bool
 	at      time.Time
-}
-
-// tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
-// succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
-func (c *Core) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
-	was := &g.charge.unplaced
-	if !g.charge.reserved || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
-		return
-	}
-	same := repairs == was.repairs && demand.Equal(was.demand)
-	if !demand.IsZero() && same && c.now.Before(was.at.Add(unplacedAgain)) {
-		return
-	}
-	if *was = (unplaced{}); !demand.IsZero() {
-		*was = unplaced{demand, repairs, c.now}
-	}
-	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{
-		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand), Repairs: repairs}}})
 }
 
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are

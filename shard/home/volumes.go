@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -50,9 +49,6 @@ const (
 	distrustFor = 10 * time.Minute
 	maxDistrust = 24 * time.Hour
 )
-
-// waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
-func (cm *commit) waitsForVolumes() bool { return cm.unbound && !cm.ready }
 
 // volumesReady has the volumes of a gang bound of which all Commits are prepared, and reports whether all of them are. When one has
 // failed, or they take too long, the gang starts over.
@@ -165,34 +161,6 @@ func (g *gang) lacksVolumes() report.Reason {
 		}
 	}
 	return report.Reason{}
-}
-
-// awaitsVolumes names a pod whose volumes are being bound, and its claims.
-func (g *gang) awaitsVolumes() string {
-	for _, p := range g.pick((*pod).awaitsVolumes) {
-		return fmt.Sprintf("pod %s/%s waits on node %s for %s", p.Namespace, p.Name, p.node, p.claims())
-	}
-	return ""
-}
-
-// awaitsVolumes reports whether the node of a pod is decided, and its volumes are not bound.
-func (p *pod) awaitsVolumes() bool {
-	return p.stage == committed && p.Unbound && p.commit != nil && p.commit.waitsForVolumes()
-}
-
-// claims names the claims of a pod for its user.
-func (p *pod) claims() string {
-	const named = 3
-	switch n := len(p.Claims); {
-	case n == 0: // they are of ephemeral volumes
-		return "its volumes"
-	case n == 1:
-		return "claim " + p.Claims[0]
-	case n <= named:
-		return "one of its claims " + strings.Join(p.Claims, ", ")
-	default:
-		return fmt.Sprintf("one of its claims %s and %d more", strings.Join(p.Claims[:named], ", "), n-named)
-	}
 }
 
 // sendPrepare repeats more often than PreparedLimit allows, also where all is ready: the commit stays prepared by it.

@@ -2,7 +2,6 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/wire"
 )
 
 // Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard chooses well among its own nodes. But the shard that is asked first may
@@ -22,33 +21,6 @@ type gradeKey struct {
 	class uint64 // hash
 }
 
-// gradeOf returns the grade of the best node with room for a class, as far as the summary tells.
-func (s *summary) gradeOf(class *api.Class) uint32 {
-	hash := class.Hash()
-	if room, counted := s.room[hash]; counted && room == 0 {
-		return api.NoGrade
-	}
-	if grade, known := s.grades[hash]; known {
-		return grade
-	}
-	if l, known := s.leaned[hash]; known {
-		return l.grade
-	}
-	if len(class.Leanings) > 0 {
-		return api.BestLeaning
-	}
-	return api.BestGrade
-}
-
-// readGrades takes the grades of an announced summary.
-func (s *summary) readGrades(m *wire.Summary) {
-	for _, r := range m.GetRoom() {
-		if r.GetGrade() > 0 {
-			s.setGrade(r.GetPodClass(), r.GetGrade())
-		}
-	}
-}
-
 // graded reports whether a class is to be asked for by grade.
 func (c *Core) graded(class *api.Class) bool {
 	if len(class.Wishes)+len(class.Leanings) > 0 {
@@ -62,13 +34,6 @@ func (c *Core) graded(class *api.Class) bool {
 		}
 	}
 	return false
-}
-
-func (s *summary) setGrade(class uint64, grade uint32) {
-	if s.grades == nil {
-		s.grades = map[uint64]uint32{}
-	}
-	s.grades[class] = grade
 }
 
 // highest returns the highest grade that a shard is known to have for one of some classes.
