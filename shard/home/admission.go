@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
@@ -70,9 +69,6 @@ func (c *Core) admit(g *gang) {
 	c.release(g)
 }
 
-// forNobody reports whether a request names no pod.
-func (a *reserveCall) forNobody() bool { return len(a.names) == 0 }
-
 // admitted reports whether controllers may make the pods of a gang.
 func (c *Core) admitted(g *gang) bool {
 	switch {
@@ -105,18 +101,6 @@ func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
 
 func shownAs(v report.Verdict) api.Verdict {
 	return api.Verdict{Yes: v.Yes, Reason: v.Code, Message: api.Shorten(v.Message, api.MaxGroupMessage)}
-}
-
-// writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of the scheduler which
-// places its pods.
-func (c *Core) writesGroup(g *gang) bool {
-	switch g.name.Kind {
-	case api.BasaltGroup:
-		return true
-	case api.UpstreamGroup:
-		return len(g.members) > 0
-	}
-	return c.writesStatusOf[g.name.Kind] || g.name.Kind == api.VolcanoGroup && fault.On(fault.WrittenUnleased)
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.

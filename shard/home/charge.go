@@ -6,93 +6,10 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/wire"
 )
 
 // The charge of a gang: what its reservation is for, and how it is kept at what its pods need. Before a gang starts, it is charged
 // for its minimum at once. Later its charge shrinks with its pods, and grows by one request at a time.
-
-// charge is what is known of a gang's reservation.
-type charge struct {
-	attempt  uint64 // of the reservation, or of the one being asked for: the serial of its first Reserve; 0 before it
-	reserved bool
-	revision int64 // of the record: what a Commit names
-	amounts  api.Resources
-	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
-	stale    bool     // a node shard found another revision: request the current one
-	closed   bool     // state closing: nothing of it passes any more
-
-	rank   *wire.Rank // of the first grant, kept over attempts
-	forced bool       // inherited as a charge for pods found bound
-
-	started bool // the record says that the gang had its minimum
-
-	inherited bool  // another home asked for it,
-	found     int64 // for so many pods, when this one took it over
-
-	reserve *reserveCall
-	open    *call // Unreserve or Close
-	most    int   // pods that one growth may ask for, 0 for any number
-	patient bool  // may keep what it holds
-
-	shrunk   time.Time // when less was requested last
-	unplaced unplaced  // what the coordinator was told to have no room
-
-	said  uint64 // serial of the last Reserve, which a Stuck names
-	stuck call   // of a Stuck
-
-	mandate     uint64 // number of the last mandate, and its term
-	mandateTerm int64
-	claim       uint64         // the mandate of the claim in the record, 0 for none
-	victims     []string       // names of those that it evicts, nil at an heir
-	yields      *wire.Yielding // it is closed so that another gang can start
-	recalls     bool           // the status of its PodGroup may say that it has started
-	awaits      []string       // UIDs of the gangs whose pods leave for it, and of single pods,
-	within      *wire.Label    // and the domain where they do, nil for any
-	renounced   bool           // the gang has changed: a new attempt drops the claim
-
-	least     int                      // what the record says (surplus.go)
-	condemned map[string]api.Resources // pods that the record condemns, and what it is charged for each
-	shrinks   *wire.Yielding           // for whom
-}
-
-func (ch *charge) namesAll(g *gang, pods []*pod) bool {
-	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
-}
-
-// namesOthers reports whether the record is charged for these pods alone, and names more: pods that were denied with
-// them. Nobody else may be charged for a pod that a record names.
-func (ch *charge) namesOthers(pods []*pod) bool {
-	return len(ch.pods) > len(pods) && sum(pods).Equal(ch.amounts)
-}
-
-// elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue: that one's
-// home drives them.
-func (ch *charge) elsewhere() bool {
-	if ch.reserved || ch.reserve == nil || ch.reserve.denied == nil {
-		return false
-	}
-	reason := ch.reserve.denied.GetReason()
-	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
-}
-
-// refused reports whether the coordinator has decided that what is bound is not charged to the gang: to another one, or to nobody, because its
-// namespace may not use its queue, which anybody can bring about who binds pods himself. The coordinator keeps such a request, and charges
-// it when that changes. What a former coordinator said does not count.
-func (ch *charge) refused() bool {
-	if ch.elsewhere() {
-		return true
-	}
-	a := ch.reserve
-	if ch.reserved || a == nil || a.denied == nil || !a.listed || a.local {
-		return false
-	}
-	switch a.denied.GetReason() {
-	case wire.DenyReason_DENY_NOT_ALLOWED, wire.DenyReason_DENY_QUEUE_CLOSED, wire.DenyReason_DENY_TOO_LARGE:
-		return true
-	}
-	return false
-}
 
 // adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
 func (c *Core) adoptCharge(g *gang) bool {

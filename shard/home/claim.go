@@ -85,65 +85,6 @@ const (
 	proposing                   // a Claim was sent
 )
 
-// saysPreemptible returns what the PodGroup of the gang says, or the pod that is a gang of its own; nil for nothing.
-func (g *gang) saysPreemptible() *bool {
-	if !g.single {
-		if g.group == nil {
-			return nil
-		}
-		return g.group.Preemptible
-	}
-	for _, p := range g.members {
-		if !p.Finished && p.Preemptible != nil {
-			return p.Preemptible
-		}
-	}
-	return nil
-}
-
-// preemptible reports whether the gang's pods may be evicted for another gang: it says so, or a controller makes each of them again.
-func (g *gang) preemptible() bool {
-	if says := g.saysPreemptible(); says != nil {
-		return *says
-	}
-	for _, p := range g.members {
-		if !p.Finished && !p.Owned() {
-			return false
-		}
-	}
-	return len(g.members) > 0
-}
-
-// kept reports whether the gang says that its pods may not be evicted. Then it does not borrow, either.
-func (g *gang) kept() bool {
-	says := g.saysPreemptible()
-	return says != nil && !*says
-}
-
-// mayClaim reports whether other gangs may be evicted so that this one can start, or so that one that has started gets
-// the further pod that it asks for.
-func (g *gang) mayClaim() bool {
-	if g.group != nil && g.group.Never {
-		return false
-	}
-	if !g.charge.reserve.grows() && (g.started || g.tally.bound > 0 || g.tally.placed > 0) {
-		return false
-	}
-	for _, p := range g.members {
-		if p.PreemptionNever && !p.Finished {
-			return false
-		}
-	}
-	return true
-}
-
-// claimed reports whether the gang's record names a claim, or gangs that leave for it.
-func (ch *charge) claimed() bool { return ch.claim != 0 || len(ch.awaits) > 0 }
-
-// keepsRooms reports whether the gang goes on with the rooms of its claim. One that has renounced it searches as any other, if bound pods are charged
-// and there is no new attempt.
-func (ch *charge) keepsRooms() bool { return ch.claimed() && !ch.renounced }
-
 // renounce has a gang that changed give up its claim, and reports whether it had one: its reservation, or request, is given back,
 // and it asks under a new attempt, which drops the claim at the coordinator (R18).
 func (c *Core) renounce(g *gang) bool {

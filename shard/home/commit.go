@@ -33,8 +33,6 @@ type commit struct {
 	volumes
 }
 
-func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
-
 // commit sends a Commit for pods held by one shard.
 func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
 	if bindNow && !g.started && g.boundSince.IsZero() && g.tally.placed+len(pods) < g.minCount() {

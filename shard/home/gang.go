@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
@@ -287,4 +288,69 @@ func (g *gang) words() report.Reason {
 // shows reports whether a PodGroup has a condition.
 func shows(s *v1alpha1.PodGroupStatus, condition string) bool {
 	return s != nil && meta.IsStatusConditionTrue(s.Conditions, condition)
+}
+
+// preemptible reports whether the gang's pods may be evicted for another gang: it says so, or a controller makes each
+// of them again.
+func (g *gang) preemptible() bool {
+	if says := g.saysPreemptible(); says != nil {
+		return *says
+	}
+	for _, p := range g.members {
+		if !p.Finished && !p.Owned() {
+			return false
+		}
+	}
+	return len(g.members) > 0
+}
+
+// kept reports whether the gang says that its pods may not be evicted. Then it does not borrow, either.
+func (g *gang) kept() bool {
+	says := g.saysPreemptible()
+	return says != nil && !*says
+}
+
+// mayClaim reports whether other gangs may be evicted so that this one can start, or so that one that has started gets
+// the further pod that it asks for.
+func (g *gang) mayClaim() bool {
+	if g.group != nil && g.group.Never {
+		return false
+	}
+	if !g.charge.reserve.grows() && (g.started || g.tally.bound > 0 || g.tally.placed > 0) {
+		return false
+	}
+	for _, p := range g.members {
+		if p.PreemptionNever && !p.Finished {
+			return false
+		}
+	}
+	return true
+}
+
+// writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of
+// the scheduler which places its pods.
+func (c *Core) writesGroup(g *gang) bool {
+	switch g.name.Kind {
+	case api.BasaltGroup:
+		return true
+	case api.UpstreamGroup:
+		return len(g.members) > 0
+	}
+	return c.writesStatusOf[g.name.Kind] || g.name.Kind == api.VolcanoGroup && fault.On(fault.WrittenUnleased)
+}
+
+// saysPreemptible returns what the PodGroup of the gang says, or the pod that is a gang of its own; nil for nothing.
+func (g *gang) saysPreemptible() *bool {
+	if !g.single {
+		if g.group == nil {
+			return nil
+		}
+		return g.group.Preemptible
+	}
+	for _, p := range g.members {
+		if !p.Finished && p.Preemptible != nil {
+			return p.Preemptible
+		}
+	}
+	return nil
 }

@@ -136,3 +136,23 @@ func (c *Core) broken(message string, attrs ...slog.Attr) {
 	}
 	c.log(slog.LevelError, message, attrs...)
 }
+
+func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
+
+// write is an output whose StatusWritten is awaited.
+type write struct {
+	kind            writeKind
+	uid             string // of the pod or PodGroup
+	queue           string
+	reason, message string // of a pod's condition
+}
+
+func (c *Core) nextWrite(w write) uint64 {
+	c.writeID++
+	c.writes[c.writeID] = w
+	return c.writeID
+}
+
+// withholds reports whether a pod is of a scheduler's name that is lent, and the Lease is not Basalt's now: another
+// scheduler may place it. What is under way for such a pod goes on; nothing new is begun.
+func (c *Core) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }

@@ -209,9 +209,6 @@ func sumBounded(pods []*pod) (total api.Resources, excess bool) {
 	return total, excess
 }
 
-// grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
-func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
-
 // askedBy returns the hashes of the classes of pods that are charged.
 func askedBy(pods map[string]*pod) map[uint64]bool {
 	of := map[uint64]bool{}
@@ -245,15 +242,6 @@ func gistOf(words string) uint64 {
 	}, report.Short(words)))
 }
 
-// names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
-func (ch *charge) names(g *gang, p *pod) bool {
-	if g.single {
-		return p.UID == g.id
-	}
-	_, found := slices.BinarySearch(ch.pods, p.id)
-	return found
-}
-
 // awaitsVolumes names a pod whose volumes are being bound, and its claims.
 func (g *gang) awaitsVolumes() string {
 	for _, p := range g.pick((*pod).awaitsVolumes) {
@@ -284,3 +272,14 @@ func (p *pod) claims() string {
 
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
 func (cm *commit) waitsForVolumes() bool { return cm.unbound && !cm.ready }
+
+// gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
+func gangOf(p *pod) string {
+	if p.pinned != "" {
+		return p.pinned
+	}
+	return p.Gang
+}
+
+// maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
+func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }

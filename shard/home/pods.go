@@ -12,20 +12,6 @@ import (
 
 // Pods as the API server shows them: seen, changed and gone.
 
-// hastenUnlike ends a gang's wait for room before pods are charged of which one is unlike those that found none.
-func hastenUnlike(c *Core, g *gang, pods []*pod) {
-	if g.search.sleep == nil {
-		return
-	}
-	slept := map[string]bool{}
-	for _, p := range g.pick(waitsNowhere) {
-		slept[p.Class.Key] = true
-	}
-	if len(slept) > 0 && slices.ContainsFunc(pods, func(p *pod) bool { return p.gang == g && !slept[p.Class.Key] }) {
-		c.hasten(g)
-	}
-}
-
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 	c.readNames(e.Sequence)
 	now := make(map[string]bool, len(e.Pods))
@@ -155,10 +141,6 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.podBound(p, p.Node)
 	}
 }
-
-// withholds reports whether a pod is of a scheduler's name that is lent, and the Lease is not Basalt's now: another scheduler may place
-// it. What is under way for such a pod goes on; nothing new is begun.
-func (c *Core) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }
 
 // versionsWentBack believes a list that shows a pod in an older version than the one that is known: the API server was restored
 // from a backup, and no Binding under the version of before could land any more. Where the list only lags behind a write of

@@ -15,34 +15,6 @@ import (
 // answered, and a denied Reserve every Config.ResendEvery and in each new term, for it is the coordinator that keeps the list of
 // those who wait. An answer counts only if it names the serial of the open request.
 
-// reserveCall is a Reserve.
-type reserveCall struct {
-	call
-	demand, bound api.Resources
-	pods          []*pod   // those it would charge anew
-	names         []uint64 // api.PodID of all that demand is for
-	priority      int64
-	growth        bool // of a gang that is reserved already
-	started       bool
-	least         int
-	denied        *wire.Denied
-	listed        bool          // the coordinator of this term has it in its list
-	doubted       bool          // it was retransmitted because the coordinator names a reservation of the gang
-	fewer         bool          // it was denied, and something smaller takes its place, or nothing
-	judged        bool          // when it was made, or since, it was known whether the gang can ever fit
-	vain          report.Reason // why it cannot, nothing if it might
-	nodes         uint64        // Core.nodes when that was found out
-	local         bool          // it is denied without the coordinator: it would be too large for it
-}
-
-// covers reports whether the reservation would name all of these pods, if the request were granted.
-func (a *reserveCall) covers(g *gang, pods []*pod) bool {
-	return g.single || !slices.ContainsFunc(pods, func(p *pod) bool {
-		_, found := slices.BinarySearch(a.names, p.id)
-		return !found
-	})
-}
-
 // requestQuota sends a Reserve for what is bound and charged already and the pods given; an earlier request is replaced.
 func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	heirs := g.charge.reserve == nil && growth && len(pods) == 1

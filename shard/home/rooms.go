@@ -396,11 +396,3 @@ func (c *Core) boundGangs() map[string]time.Duration {
 	}
 	return c.graces
 }
-
-// gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
-func gangOf(p *pod) string {
-	if p.pinned != "" {
-		return p.pinned
-	}
-	return p.Gang
-}

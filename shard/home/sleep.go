@@ -352,3 +352,17 @@ func (c *Core) feed() {
 		c.touch(g)
 	}
 }
+
+// hastenUnlike ends a gang's wait for room before pods are charged of which one is unlike those that found none.
+func hastenUnlike(c *Core, g *gang, pods []*pod) {
+	if g.search.sleep == nil {
+		return
+	}
+	slept := map[string]bool{}
+	for _, p := range g.pick(waitsNowhere) {
+		slept[p.Class.Key] = true
+	}
+	if len(slept) > 0 && slices.ContainsFunc(pods, func(p *pod) bool { return p.gang == g && !slept[p.Class.Key] }) {
+		c.hasten(g)
+	}
+}

@@ -13,14 +13,6 @@ import (
 // Writes of statuses, conditions and evictions. Package report decides when a status is written, and what of it is. What it says of a
 // gang comes from here.
 
-// write is an output whose StatusWritten is awaited.
-type write struct {
-	kind            writeKind
-	uid             string // of the pod or PodGroup
-	queue           string
-	reason, message string // of a pod's condition
-}
-
 type writeKind uint8
 
 const (
@@ -29,12 +21,6 @@ const (
 	writeCondition
 	writeEviction
 )
-
-func (c *Core) nextWrite(w write) uint64 {
-	c.writeID++
-	c.writes[c.writeID] = w
-	return c.writeID
-}
 
 func (c *Core) onStatusWritten(e event.StatusWritten) {
 	w, known := c.writes[e.ID]

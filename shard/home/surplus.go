@@ -41,9 +41,6 @@ func (g *gang) saysLeast() bool {
 	return ch.least != g.least() && (ch.least > 0 || len(ch.pods) > g.minCount())
 }
 
-// maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
-func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }
-
 // spares reports whether a pod of a gang of another home counts when that gang may lose single ones. One that somebody else bound counts only
 // once its kubelet has accepted it, and none on a node that does not exist: its gang need not be charged for it (foreign.go). Else anybody who
 // may create pods could keep all of his others from going: plans would take pods that their home refuses to give.
