@@ -112,6 +112,13 @@ func (p *provisioner) serve(ctx context.Context, c *corev1.PersistentVolumeClaim
 		defer p.mu.Unlock()
 		delete(p.busy, c.UID)
 	}
+	// The list may be older than the last try: a provisioner waits a second or more before the next, and does not begin
+	// for a node that the claim does not name any more. One that has begun does not stop.
+	now, err := p.client.CoreV1().PersistentVolumeClaims(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+	if err != nil || now.UID != c.UID || now.Annotations[selectedNode] != c.Annotations[selectedNode] {
+		done()
+		return
+	}
 	time.Sleep(time.Duration(20+p.random(200)) * time.Millisecond)
 	node := c.Annotations[selectedNode]
 	if no {

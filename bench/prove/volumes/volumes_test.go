@@ -227,6 +227,31 @@ func (w *world) attach(t *testing.T) {
 	w.bound("fews-3", 1)
 }
 
+// said is an error that is put into words when it is printed.
+type said func() string
+
+func (s said) Error() string { return s() }
+
+// claimsOf says where the volumes of claims are, or are asked for.
+func (w *world) claimsOf(prefix string) (out string) {
+	list, err := w.kube.Core.CoreV1().PersistentVolumeClaims("default").List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for _, c := range list.Items {
+		if !strings.HasPrefix(c.Name, prefix) {
+			continue
+		}
+		at := c.Annotations[selectedNode]
+		out += fmt.Sprintf("\nclaim %s: selected node %q, volume %q", c.Name, at, c.Spec.VolumeName)
+		v, err := w.kube.Core.CoreV1().PersistentVolumes().Get(w.t.Context(), c.Spec.VolumeName, metav1.GetOptions{})
+		if err == nil && v.Spec.NodeAffinity != nil {
+			out += fmt.Sprint(" on ", v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions)
+		}
+	}
+	return out
+}
+
 // deleted deletes a claim while the volumes of its gang are being provisioned.
 func (w *world) deleted(t *testing.T) {
 	t.Parallel()
@@ -479,7 +504,7 @@ func (w *world) bound(prefix string, want int) {
 			}
 		}
 		if n != want {
-			return fmt.Errorf("%d have nodes%s", n, words)
+			return said(func() string { return fmt.Sprintf("%d have nodes%s%s", n, words, w.claimsOf(prefix)) })
 		}
 		return nil
 	})
