@@ -13,7 +13,7 @@ import (
 // Core decides. It is not safe for concurrent use.
 //
 // What arrives is taken in at once and acted on when the store has answered: while a transaction is in flight requests
-// gather, and the next one is made of all of them, evaluated in the order of order.go against the state that the last
+// gather, and the next one is made of all of them, evaluated in the order of lines.go against the state that the last
 // one left. So the load sets the size of transactions, and released quota is offered in fair order even to those who ask
 // in the same moment.
 type Core struct {
@@ -36,7 +36,7 @@ type Core struct {
 	acted  time.Time // when reservations were last changed
 	seq    uint64    // of the last transaction
 
-	// waiting.go, demand.go, order.go
+	// waiting.go, demand.go, lines.go
 	ring            []*request     // all that wait, in no order
 	fresh           []*request     // those of them that an answer is owed to
 	cursor          int            // of the sweep over ring

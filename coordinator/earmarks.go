@@ -28,7 +28,8 @@ import (
 // for an earmark no longer than 8 times EarmarkFor, and a gang gets its turn if what it needs is freed within that time. A gang whose
 // window passed unused goes behind others (earmarkOrder), and it is told when nothing is kept for it.
 //
-// Against gangs of other queues an earmark stands only while its queue comes first by the rules of order.go: it takes no queue's share.
+// Against gangs of other queues an earmark stands only while its queue comes first by the rules of lines.go: it takes
+// no queue's share.
 //
 // In amount: against other tenants (a tenant is a namespace in a queue), no more is kept than half of a queue's capability, less what
 // the tenant is charged. So a tenant can keep the others of its queue from no more than half of it, and they do not notice while they
@@ -101,10 +102,10 @@ func (from *request) keeps(q *queue, resource string, limit int64) int64 {
 	return kept
 }
 
-// standsAgainst reports whether what is kept for r is kept from o: in their own queue, when o comes after it in the static order; in
-// different queues, unless the queue of o comes first by the rules of order.go, judged by what both have now. So an earmark does not
-// take from anybody's share, and still a gang that is larger than the share of its queue gets its turn, for its queue has little while
-// the gang waits.
+// standsAgainst reports whether what is kept for r is kept from o: in their own queue, when o comes after it in the
+// static order; in different queues, unless the queue of o comes first by the rules of lines.go, judged by what both
+// have now. So an earmark does not take from anybody's share, and still a gang that is larger than the share of its
+// queue gets its turn, for its queue has little while the gang waits.
 func (r *request) standsAgainst(o *request) bool {
 	if r.queue == o.queue {
 		return r.before(o)

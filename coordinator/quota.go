@@ -92,7 +92,7 @@ type quota struct {
 	unbacked  string        // the first resource of its own guarantee that no ancestor limits, "" for none
 	effective api.Resources // the smallest capability of the path, for each resource that has one
 	pool      api.Resources // the same with what the nodes have: what the queue's children share
-	gate      *gate         // of root: for how much gangs are admitted (supply.go)
+	gate      *gate         // of root: for how much gangs are admitted (gate.go)
 	expected  account       // for what gangs in the subtree wait that quota admits, and nodes have no room for (supply.go),
 	hoped     account       // and those that no node would take
 }

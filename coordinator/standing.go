@@ -88,8 +88,8 @@ func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
 	return out
 }
 
-// lineUp finds out which gang is next in each queue, and how the queue stands with it. That is what the tournament of order.go would find
-// if it began now with all that wait.
+// lineUp finds out which gang is next in each queue, and how the queue stands with it. That is what the tournament of
+// lines.go would find if it began now with all that wait.
 func (c *Core) lineUp(now time.Time) {
 	if now.Before(c.linedUp.Add(standingsFor)) {
 		return

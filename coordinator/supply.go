@@ -7,9 +7,9 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// Supply. Where no queue limits a resource, everybody would be admitted at once, and the nodes would decide by rank: who comes first gets
-// all. So gangs are not admitted for more than the nodes have. What waits for nodes waits here, where the order is (order.go), and what
-// the nodes have is what root can give to its children in shares.
+// Supply. Where no queue limits a resource, everybody would be admitted at once, and the nodes would decide by rank:
+// who comes first gets all. So gangs are not admitted for more than the nodes have. What waits for nodes waits here,
+// where the order is (lines.go), and what the nodes have is what root can give to its children in shares.
 //
 // Node shards say what is free and what Basalt's own pods request. The sum of both is the pool. It does not change when pods come and go,
 // so it need not be fresh. It counts once every member of the table has spoken of one epoch, and until they have spoken of the next.

@@ -24,8 +24,8 @@ import (
 //
 // Whether a pod has room on a node, and so who would be evicted, only homes and node shards know. A Toll is what quota says of it.
 //
-// Considered: a copy of the tree. Gangs, requests and denials refer to the queues of the real one, so the rules of order.go and reclaim.go
-// would need a second form, or a copy of everything.
+// Considered: a copy of the tree. Gangs, requests and denials refer to the queues of the real one, so the rules of
+// lines.go and reclaim.go would need a second form, or a copy of everything.
 
 const (
 	changesAtMost      = 32

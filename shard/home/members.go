@@ -26,7 +26,7 @@ type tally struct {
 	again      time.Time // when one of those is tried again, zero for never
 	scarce     int       // candidates with claims that need volumes which are there already
 	alive      int       // bound, and of the present life (gang.go)
-	lost       int       // bound, and lost (gang.go)
+	lost       int       // bound, and lost (repair.go)
 	placed     int       // those, and of those that have succeeded the ones that count for it
 	succeeded  int       // that had a node
 	failed     int

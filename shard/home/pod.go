@@ -47,7 +47,7 @@ type pod struct {
 	doubt  time.Time       // since when its shard is gone with the answer
 	prefer api.Incarnation // the shard that failed to bind it and has its room
 	gone   bool            // a node shard found no pod of this UID; the watch will show it
-	lost   bool            // being deleted, and it should have gone long ago (gang.go)
+	lost   bool            // being deleted, and it should have gone long ago (repair.go)
 
 	charged    bool          // part of the gang's reservation
 	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is

@@ -8,7 +8,7 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Yielding: a gang is evicted as a whole so that another one can start, or because it is stale (gang.go). The
+// Yielding: a gang is evicted as a whole so that another one can start, or because it is stale (repair.go). The
 // coordinator has closed its reservation, and says so until it is given back. Its home withdraws what it requested,
 // evicts its bound pods, also those without a controller (the record said that they may be evicted), and gives the
 // reservation back. Then the gang waits as one that has not started: all or nothing again, with its age and its rank.

@@ -46,6 +46,8 @@ func TestImages(t *testing.T) {
 		w.bound("images", fmt.Sprint("back-", i))
 	}
 
+	w.rests()
+
 	// A gang of 60 cores on three nodes of 16: the nodes with its image are filled, and nobody waits for them.
 	w.podGroup("images", "gang", 60)
 	for i := range 60 {

@@ -1,6 +1,7 @@
 package apart
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1alpha1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // TestTakeover kills a shard under a steady load. Pods with constraints over zones wait no longer for its heirs than plain ones, and those
@@ -96,10 +98,11 @@ func TestTakeover(t *testing.T) {
 	w.audited()
 }
 
-// home returns the name of the shard that drives the gangs of a queue.
-func (w *world) home(queue string) (name string) {
+// table returns the bucket table of the control store.
+func (w *world) table() *api.Table {
 	w.t.Helper()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	etcd, err := clientv3.New(clientv3.Config{
+		Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	w.check(err)
 	defer etcd.Close()
 	got, err := etcd.Get(w.t.Context(), "table")
@@ -108,12 +111,35 @@ func (w *world) home(queue string) (name string) {
 	w.check(proto.Unmarshal(got.Kvs[0].Value, &r))
 	table, err := wire.ToTable(&r, got.Kvs[0].ModRevision)
 	w.check(err)
+	return table
+}
+
+// home returns the name of the shard that drives the gangs of a queue.
+func (w *world) home(queue string) (name string) {
+	w.t.Helper()
+	table := w.table()
 	for _, m := range table.Members {
 		if m.Incarnation == table.OwnerOf(queue) {
 			name = m.Name
 		}
 	}
 	return name
+}
+
+// rests waits until no buckets have moved for some seconds: those that move are offered by nobody for a moment.
+func (w *world) rests() {
+	w.t.Helper()
+	var last api.Epoch
+	var since time.Time
+	localtest.Wait(w.t, patience, "a table that rests", func(context.Context) error {
+		if epoch := w.table().Epoch; epoch != last {
+			last, since = epoch, time.Now()
+		}
+		if rest := time.Since(since); rest < 3*time.Second {
+			return fmt.Errorf("epoch %d since %s", last, rest)
+		}
+		return nil
+	})
 }
 
 // spread has a pod spread over domains with those of its kind.
