@@ -2,6 +2,9 @@ package coordinator
 
 import "basalt.dev/basalt/api"
 
+// tolerated is the part of the pool that is admitted above it: one by this.
+const tolerated = 50
+
 // gate says how much is admitted in all.
 type gate struct {
 	pool     api.Resources // what the nodes have, nil when it is not known

@@ -121,9 +121,6 @@ func (q *queue) band(delta api.Resources) band {
 	return b
 }
 
-// shareBits is how finely shares are compared: 1<<shareBits is the whole.
-const shareBits = 44
-
 // use is the largest part of an amount of has that the queue uses with so much more, of what a request asks for.
 func (q *queue) use(asked, more, has api.Resources) (most int64) {
 	for _, d := range asked {

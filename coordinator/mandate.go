@@ -30,8 +30,6 @@ const (
 	pauseFirst     = 10 * time.Second       // before a gang for which no plan was found gets another mandate; it doubles up to
 	pauseMost      = 10 * time.Minute       // this
 	staleFirst     = 500 * time.Millisecond // the same for one whose plan was overtaken by what others did
-	preemptDelay   = 10 * time.Second       // defaults of Queue.spec
-	minRuntime     = time.Minute
 
 	consideredAtOnce = 64               // gangs that a Tick looks at, or a queue more
 	firstOfTenant    = 16               // those of a namespace in a queue, the first in its order that may get a mandate
@@ -145,11 +143,6 @@ func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
 		c.stuck = append(c.stuck, g)
 	}
 	g.stuck.seen, g.stuck.from = now, m.From
-}
-
-// foundNoRoom reports whether a gang said so not long ago.
-func (g *gang) foundNoRoom(now time.Time) bool {
-	return g.stuck != nil && now.Before(g.stuck.seen.Add(stuckFor))
 }
 
 // lacksRoom reports whether the gang said lately that it finds no room.

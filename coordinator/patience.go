@@ -31,7 +31,7 @@ func (p patient) keepsOut(now time.Time, g *gang) bool {
 	case p.gang == nil || p.gang == g || p.gang.res == nil || p.gang.res.closing || !now.Before(p.until):
 		return false
 	case p.gang.stuck != nil && !p.gang.stuck.seen.Before(p.since):
-		return now.Before(p.gang.stuck.seen.Add(stuckFor))
+		return p.gang.foundNoRoom(now)
 	}
 	return now.Before(p.since.Add(findsRoom)) && g.res.demand.Fits(p.gang.res.demand)
 }
@@ -70,4 +70,9 @@ func deviceOf(demand api.Resources) string {
 		}
 	}
 	return ""
+}
+
+// foundNoRoom reports whether a gang said so not long ago.
+func (g *gang) foundNoRoom(now time.Time) bool {
+	return g.stuck != nil && now.Before(g.stuck.seen.Add(stuckFor))
 }

@@ -6,6 +6,12 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
+// Defaults of Queue.spec.
+const (
+	preemptDelay = 10 * time.Second
+	minRuntime   = time.Minute
+)
+
 // inherited returns what the nearest queue of the path says, starting with q.
 func inherited[T any](q *queue, of func(*wire.QueuePolicy) *T, or T) T {
 	for ; q != nil; q = q.parent {

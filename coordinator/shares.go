@@ -267,6 +267,9 @@ func (q *queue) surplus(more api.Resources) (most int64) {
 // weightless is above every share of a queue that has a weight.
 const weightless = int64(1) << 62
 
+// shareBits is how finely shares are compared: 1<<shareBits is the whole.
+const shareBits = 44
+
 // part is a of b in units of 1<<-shareBits, saturated below weightless.
 func part(a, b int64) int64 {
 	switch {

@@ -36,7 +36,6 @@ import (
 // been promised their rooms, and those who leave them are still charged then.
 
 const (
-	tolerated   = 50               // a part of the pool: one by this
 	youngFor    = 5 * time.Second  // how long what was granted may be on its way to the nodes
 	unplacedFor = 15 * time.Second // how long an Unplaced holds; its home gives the reservation back before
 )

@@ -249,30 +249,6 @@ func (g *gang) endWords() report.Reason {
 	return report.Finished(g.tally.succeeded, g.tally.failed, at)
 }
 
-// Repair. A gang that has started and loses pods does no work until it is whole again, so whoever waits must not get
-// their place before those that replace them have had time to come: 50 milliseconds for a ReplicaSet, 10 seconds for
-// a Job. A gang that is short keeps what its minimum was charged, for repairFor while there is no pod that
-// could replace one, or no room for it, and for as long as one is on its way. A pod that takes the place of another
-// asks for nothing: the record names it in place of that one. As what is charged counts against what the nodes have
-// (DENY_SUPPLY), nobody else is admitted for the room either, where the nodes are full. Where those that replace it
-// find no room, as what is free is in pieces, the coordinator hears so again and again, and admits others for the
-// pieces.
-//
-// Nothing is kept for pods that succeeded, above the minimum, for a life that is over (below), and for the floor of
-// a Volcano PodGroup.
-
-// Where a queue, or the PodGroup itself, says so (staleAfter), a gang that is short for long is evicted as a whole, as
-// one that yields, and starts anew where all of it finds room. Only the time counts in which pods that could replace
-// what it lost wait, without a break: what nobody replaces is somebody's will, or a controller's that repairs it.
-
-// A pod that is being deleted may stay for hours: its node is silent, or a finalizer is not taken off. When its grace
-// is over and its node is not ready, or a minute later anywhere, it is lost: it counts on its node until it is gone,
-// but its gang is not charged for it any more, so another takes its place. Before Kubernetes deletes it nothing
-// happens: a node that is silent is not dead.
-
-// lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
-const lostAfter = time.Minute
-
 // words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are
 // not charged.
 func (g *gang) words() report.Reason {

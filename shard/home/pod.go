@@ -107,6 +107,19 @@ func newer(a, b string) string {
 	return b
 }
 
+// The API server may reject the Binding of a pod and go on doing so: an admission policy or a webhook forbids it. What
+// the pod holds and is charged is for others then. It is bound again at once a few times, on nodes drawn at random, as
+// the node may be why. Then it rests: it is no candidate, like a pod that cannot be placed as it is, so the gang goes
+// on with others if these are enough. A gang that is bound in part and cannot be completed without it is undone at
+// once, and rests as a whole, for its controllers make new pods: until one of another controller comes. Whoever edits
+// the pod or its group ends the rest. All of this is forgotten with the pod and the gang: an heir tries anew.
+
+const (
+	rejectedAtOnce = 2               // times that a pod is bound again at once
+	rejectedPause  = 5 * time.Second // for which it rests then, twice as long each time,
+	rejectedMost   = 5 * time.Minute // and at most
+)
+
 // rejection is what is remembered of Bindings that the API server rejected, one after another.
 type rejection struct {
 	times int

@@ -11,8 +11,29 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// A gang that has started and lost pods of its minimum: what is kept for those that replace them, for how long, and
-// when it is stale.
+// Repair. A gang that has started and loses pods does no work until it is whole again, so whoever waits must not get
+// their place before those that replace them have had time to come: 50 milliseconds for a ReplicaSet, 10 seconds for
+// a Job. A gang that is short keeps what its minimum was charged, for repairFor while there is no pod that
+// could replace one, or no room for it, and for as long as one is on its way. A pod that takes the place of another
+// asks for nothing: the record names it in place of that one. As what is charged counts against what the nodes have
+// (DENY_SUPPLY), nobody else is admitted for the room either, where the nodes are full. Where those that replace it
+// find no room, as what is free is in pieces, the coordinator hears so again and again, and admits others for the
+// pieces.
+//
+// Nothing is kept for pods that succeeded, above the minimum, for a life that is over (gang.go), and for the floor of
+// a Volcano PodGroup.
+
+// Where a queue, or the PodGroup itself, says so (staleAfter), a gang that is short for long is evicted as a whole, as
+// one that yields, and starts anew where all of it finds room. Only the time counts in which pods that could replace
+// what it lost wait, without a break: what nobody replaces is somebody's will, or a controller's that repairs it.
+
+// A pod that is being deleted may stay for hours: its node is silent, or a finalizer is not taken off. When its grace
+// is over and its node is not ready, or a minute later anywhere, it is lost: it counts on its node until it is gone,
+// but its gang is not charged for it any more, so another takes its place. Before Kubernetes deletes it nothing
+// happens: a node that is silent is not dead.
+
+// lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
+const lostAfter = time.Minute
 
 // isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
 // nothing that would take its place.

@@ -107,6 +107,9 @@ func (c *Core) openRuled(namespace string) {
 	s.again[namespace] = c.now.Add(c.cfg.AskAgain)
 }
 
+// ruledShut bounds the classes of a namespace that are known to find no node.
+const ruledShut = 1024
+
 // shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
 func (c *Core) shutFor(g *gang, missing []*pod) {
 	missing = slices.DeleteFunc(slices.Clone(missing), func(p *pod) bool { return !c.ruled(p) })

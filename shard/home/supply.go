@@ -10,9 +10,6 @@ import (
 // The coordinator admits no more than the nodes have (coordinator/supply.go). What it admits may find no room all the same: no node
 // matches, or what is free is in pieces. It hears so, for others are admitted meanwhile.
 
-// unplacedAgain is how soon the same is said again.
-const unplacedAgain = 5 * time.Second
-
 // unplaced is what the coordinator was told last of what a gang is charged and has no room for.
 type unplaced struct {
 	demand  api.Resources

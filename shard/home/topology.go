@@ -112,7 +112,6 @@ const (
 	ruledAtOnce = 64
 	ruledMore   = 20
 	ruledEvery  = 25 * time.Millisecond
-	ruledShut   = 1024 // classes of a namespace that are known to find no node
 )
 
 // Pods of an app that are no gang may require one another, too. The first one then chooses the domain for all that are

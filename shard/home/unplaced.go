@@ -1,10 +1,15 @@
 package home
 
 import (
+	"time"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
+
+// unplacedAgain is how soon the same is said again.
+const unplacedAgain = 5 * time.Second
 
 // tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
 // succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
