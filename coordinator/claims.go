@@ -208,9 +208,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	g := x.gang
 	r := g.req
 	if g.res == nil {
-		c.admit(g, r.queue)
-		g.res.rank = r.firstRank(b.id)
-		g.res.follow(r)
+		reservationFor(c, b, r).follow(r)
 		if g.ref.GetSingle() { // its record names its pod
 			c.name(g, r.pods)
 		}
@@ -479,9 +477,9 @@ func (c *Core) tellAgain(now time.Time) {
 }
 
 // claimsInVain ends the time of claims that await a gang of which pods stay on their nodes.
-func claimsInVain(c *Core, now time.Time, m *wire.Unreserve) {
+func claimsInVain(c *Core, now time.Time, gang string) {
 	for _, x := range c.claims {
-		if r := x.gang.res; m.GetLost() && r != nil && slices.Contains(r.awaits, m.GetGang().GetUid()) {
+		if r := x.gang.res; r != nil && slices.Contains(r.awaits, gang) {
 			x.until = now
 		}
 	}

@@ -40,12 +40,13 @@ func (q *queue) leave(t *tenant) {
 	}
 }
 
-// admits counts a gang that has a reservation in this queue now.
+// admits counts a gang that has a reservation in this queue now. The queues of the path are reported.
 func (q *queue) admits(g *gang) {
 	g.res.place = len(q.members.reserved)
 	q.members.reserved = append(q.members.reserved, g)
 	for p := q; p != nil; p = p.parent {
 		p.members.admitted++
+		p.report.reported = false
 	}
 }
 
@@ -65,10 +66,11 @@ func (q *queue) releases(g *gang) (empty []string) {
 	return empty
 }
 
-// waits counts a request, or with -1 takes it away.
+// waits counts a request, or with -1 takes it away. The queues of the path are reported.
 func (q *queue) waits(n int) {
 	for p := q; p != nil; p = p.parent {
 		p.members.waiting += n
+		p.report.reported = false
 	}
 }
 

@@ -124,16 +124,16 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	c.endMandate(g)
 	a := accepting{Core: c, now: now, b: b, from: from, m: m, g: g}
 	switch {
-	case !a.accept():
+	case !a.read():
 	case g.res != nil && a.demand.Sub(a.current).Fits(nil):
 		a.shrink()
 	default:
-		a.enqueue()
+		a.wait()
 	}
 }
 
-// accept reads the request, and reports whether it may be answered by quota. Else it is refused.
-func (a *accepting) accept() bool {
+// read takes in the request, and reports whether it may be answered by quota. Else it is refused.
+func (a *accepting) read() bool {
 	var err error
 	if a.demand, err = wire.ToResources(a.m.GetDemand()); err == nil {
 		a.bound, err = wire.ToResources(a.m.GetBound())
@@ -206,14 +206,14 @@ func (a *accepting) shrink() {
 	if less && !a.shrunk {
 		r.queue.departed()
 	}
-	a.Core.charge(g, a.demand)
+	a.charge(g, a.demand)
 	a.name(g, a.pods)
 	a.put(a.b, g)
 	a.sendGranted(a.now, a.b, a.from, g)
 }
 
-// enqueue has a request for more wait, in place of what the gang asked for before.
-func (a *accepting) enqueue() {
+// wait has a request for more wait, in place of what the gang asked for before.
+func (a *accepting) wait() {
 	g, m, namespace := a.g, a.m, a.g.ref.GetNamespace()
 	if g.req != nil && (g.req.namespace != namespace || g.req.vain != m.GetVain()) {
 		a.withdraw(g.req) // with what is kept for it
@@ -224,7 +224,7 @@ func (a *accepting) enqueue() {
 		a.unlist(r)
 	} else {
 		r = &request{gang: g, queue: q, namespace: namespace, vain: m.GetVain(), arrived: a.now, slot: -1}
-		a.Core.enqueue(r)
+		a.enqueue(r)
 	}
 	r.from, r.serial, r.attempt, r.trace = a.from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.bound, r.pods = a.demand, a.demand.Sub(a.current), a.bound, a.pods
@@ -300,13 +300,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		}
 		use = append(use, a)
 	}
-	if g.res == nil {
-		c.admit(g, r.queue)
-		g.res.rank = r.firstRank(b.id)
-	}
-	g.res.follow(r)
-	g.res.least = r.least
-	g.res.chargedAt(now)
+	reservationFor(c, b, r).chargedFor(now, r)
 	grows := use.Sub(charged).Positive()
 	c.charge(g, use)
 	c.name(g, r.pods)
@@ -345,20 +339,34 @@ func (c *Core) repeat(now time.Time, b *batch, from api.Incarnation, g *gang) {
 	}
 }
 
-func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
-	g := c.gang(m.GetGang())
+// stopsAsking takes back what a gang waits for, by the word of its home, and reports whether it does: the word may be
+// late.
+func stopsAsking(c *Core, g *gang, m interface {
+	GetSerial() uint64
+	GetAttempt() uint64
+}) bool {
 	if m.GetSerial() < g.serial || m.GetAttempt() < g.attempt {
-		return // late
+		return false
 	}
 	g.serial, g.attempt = m.GetSerial(), m.GetAttempt()
 	if g.req != nil {
 		c.withdraw(g.req)
 	}
+	return true
+}
+
+func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
+	g := c.gang(m.GetGang())
+	if !stopsAsking(c, g, m) {
+		return
+	}
 	if r := g.res; r != nil {
 		if r.yields == nil && !g.foundNoRoom(now) && !r.demand.IsZero() { // else it asks again, or nothing of it was charged
 			r.queue.departed()
 		}
-		claimsInVain(c, now, m)
+		if m.GetLost() {
+			claimsInVain(c, now, g.key.uid)
+		}
 		c.release(g)
 		g.batch = b.id
 		b.add(DeleteReservation{Queue: g.key.queue, GangUID: g.key.uid}, opBytes+len(g.key.uid))
@@ -370,12 +378,8 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 
 func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Close) {
 	g := c.gang(m.GetGang())
-	if m.GetSerial() < g.serial || m.GetAttempt() < g.attempt {
-		return // late
-	}
-	g.serial, g.attempt = m.GetSerial(), m.GetAttempt()
-	if g.req != nil {
-		c.withdraw(g.req)
+	if !stopsAsking(c, g, m) {
+		return
 	}
 	if g.res != nil && !g.res.closing {
 		if g.res.claim != nil {

@@ -143,7 +143,6 @@ func (c *Core) admit(g *gang, q *queue) {
 	if c.charged[g.key.uid] == nil {
 		c.charged[g.key.uid] = g
 	}
-	q.changed()
 }
 
 // charge changes what a reservation is charged, at its queue and every ancestor.
@@ -232,13 +231,7 @@ func forces(charged, demand, bound api.Resources) bool {
 // grant charges a request whole.
 func (c *Core) grant(now time.Time, b *batch, r *request) {
 	g := r.gang
-	if g.res == nil {
-		c.admit(g, r.queue)
-		g.res.rank = r.firstRank(b.id)
-	}
-	g.res.follow(r)
-	g.res.least = r.least
-	g.res.chargedAt(now)
+	reservationFor(c, b, r).chargedFor(now, r)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
 	}
@@ -262,8 +255,10 @@ func (r *reservation) follow(q *request) {
 	r.attempt, r.started, r.preemptible, r.kept = q.attempt, q.started, q.preemptible, q.kept
 }
 
-// chargedAt takes note of when the reservation was first charged.
-func (r *reservation) chargedAt(now time.Time) {
+// chargedFor takes what a request says of the gang that is charged for it, and when that was first so.
+func (r *reservation) chargedFor(now time.Time, q *request) {
+	r.follow(q)
+	r.least = q.least
 	if r.granted == 0 {
 		r.granted = now.UnixMilli()
 	}
@@ -349,6 +344,15 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 	bucket := api.BucketOf(ref.GetQueue())
 	owns := c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
 	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
+}
+
+// reservationFor returns the reservation of the gang that asks, which it gets if it has none.
+func reservationFor(c *Core, b *batch, r *request) *reservation {
+	if g := r.gang; g.res == nil {
+		c.admit(g, r.queue)
+		g.res.rank = r.firstRank(b.id)
+	}
+	return r.gang.res
 }
 
 // firstRank is the rank of a gang's new reservation: the one of its earlier attempts, if there were any.

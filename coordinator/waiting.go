@@ -73,7 +73,6 @@ func (c *Core) enqueue(r *request) {
 	n.requests = append(n.requests, r)
 	r.tenant = r.queue.join(r.namespace)
 	r.queue.waits(1)
-	r.queue.changed()
 }
 
 // withdraw ends the waiting of a request, granted or not.
@@ -94,7 +93,6 @@ func (c *Core) withdraw(r *request) {
 	r.queue.leave(r.tenant)
 	r.gang.req = nil
 	r.queue.waits(-1)
-	r.queue.changed()
 	c.tree.prune(r.queue)
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,9 +122,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if evicted != "" && p.evicted == "" && !blind {
 		g := p.gang
 		a.later(evictedKey(p), 2*a.cfg.Lag, func(since time.Time) {
-			if g == nil {
-				g = p.gang
-			}
+			g := cmp.Or(g, p.gang)
 			if why := g.wronglyEvicted(p.uid, evicted); why != "" {
 				a.violate(Violation{Kind: Eviction, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s was evicted at %s and %s", name, since.Format(clock), why)})
 			}
@@ -132,9 +131,7 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 	if hopeless && !p.hopeless && !blind {
 		g := p.gang
 		a.later(hopelessKey(p), 2*a.cfg.Lag, func(since time.Time) {
-			if g == nil {
-				g = p.gang
-			}
+			g := cmp.Or(g, p.gang)
 			if g == nil || !g.everHad && !a.isOlder(g) {
 				a.violate(Violation{Kind: Condition, Object: "pod " + p.uid, Versions: []string{o.ResourceVersion}, Revisions: []int64{a.revision}, Message: fmt.Sprintf("%s is called Unschedulable since %s and its gang never had a reservation: an autoscaler buys nodes for it", name, since.Format(clock))})
 			}

@@ -358,11 +358,12 @@ func hastenUnlike(c *Core, g *gang, pods []*pod) {
 	if g.search.sleep == nil {
 		return
 	}
-	slept := map[string]bool{}
+	var slept classIndex
 	for _, p := range g.pick(waitsNowhere) {
-		slept[p.Class.Key] = true
+		slept.number(p.Class)
 	}
-	if len(slept) > 0 && slices.ContainsFunc(pods, func(p *pod) bool { return p.gang == g && !slept[p.Class.Key] }) {
+	unlike := func(p *pod) bool { return p.gang == g && slept.find(p.Class) < 0 }
+	if len(slept.list) > 0 && slices.ContainsFunc(pods, unlike) {
 		c.hasten(g)
 	}
 }

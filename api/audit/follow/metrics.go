@@ -57,7 +57,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(standing, float64(n), kind, what)
 	}
 	gauge(revision, float64(r.Revision))
-	gauge(behind, float64(max(0, s.newest-max(r.Revision, s.revision))))
+	gauge(behind, float64(max(0, s.newest-s.revision)))
 	if !s.store.IsZero() {
 		gauge(current, float64(s.store.UnixMilli())/1000)
 	}

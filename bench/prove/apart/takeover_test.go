@@ -98,13 +98,18 @@ func TestTakeover(t *testing.T) {
 	w.audited()
 }
 
-// table returns the bucket table of the control store.
-func (w *world) table() *api.Table {
+// store connects to the control store.
+func (w *world) store() *clientv3.Client {
 	w.t.Helper()
 	etcd, err := clientv3.New(clientv3.Config{
 		Endpoints: w.cluster.ControlStore(), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	w.check(err)
-	defer etcd.Close()
+	return etcd
+}
+
+// table returns the bucket table of the control store.
+func (w *world) table(etcd *clientv3.Client) *api.Table {
+	w.t.Helper()
 	got, err := etcd.Get(w.t.Context(), "table")
 	w.check(err)
 	var r wire.TableRecord
@@ -117,7 +122,9 @@ func (w *world) table() *api.Table {
 // home returns the name of the shard that drives the gangs of a queue.
 func (w *world) home(queue string) (name string) {
 	w.t.Helper()
-	table := w.table()
+	etcd := w.store()
+	defer etcd.Close()
+	table := w.table(etcd)
 	for _, m := range table.Members {
 		if m.Incarnation == table.OwnerOf(queue) {
 			name = m.Name
@@ -129,10 +136,12 @@ func (w *world) home(queue string) (name string) {
 // rests waits until no buckets have moved for some seconds: those that move are offered by nobody for a moment.
 func (w *world) rests() {
 	w.t.Helper()
+	etcd := w.store()
+	defer etcd.Close()
 	var last api.Epoch
 	var since time.Time
 	localtest.Wait(w.t, patience, "a table that rests", func(context.Context) error {
-		if epoch := w.table().Epoch; epoch != last {
+		if epoch := w.table(etcd).Epoch; epoch != last {
 			last, since = epoch, time.Now()
 		}
 		if rest := time.Since(since); rest < 3*time.Second {
