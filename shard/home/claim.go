@@ -149,7 +149,7 @@ func (c *Core) onMandate(m *wire.Mandate) {
 		c.withdrawPlan(g)
 	}
 	ch.mandate, ch.mandateTerm = m.GetNumber(), m.GetTerm()
-	g.search.round = nil
+	g.search.ends()
 	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
 	g.claim = x
 	var list classes

@@ -3,7 +3,6 @@ package home
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,107 +14,9 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// The way back. What was requested from node shards for a gang is withdrawn at every one of them before anything else is decided
-// (retreat), and a gang that is bound in part for too long is closed at the coordinator before any of its pods is evicted.
-
-// cause is what a gang retreats for. It decides how the gang goes on when nothing but bound pods is left of it.
-type cause uint8
-
-const (
-	startOver cause = iota // from what is bound
-	edited                 // likewise, because it is not any more what its reservation is for: how often is limited (pacing.go)
-	giveUp                 // there is no capacity: the reservation is given back, and the gang sleeps
-	rollBack               // it is closed: what is bound is evicted
-)
-
-// withdraw is a Withdraw that was sent to several shards.
-type withdraw struct {
-	why     cause
-	serial  uint64
-	keep    bool // rooms stay: others left for the gang (R29)
-	all     bool // to every member of the table: what a shard that is gone wrote is with its heirs
-	waiting map[api.Incarnation]*call
-	again   map[api.Incarnation]*call  // shards with Bindings to resolve, asked once more: BindResults may be lost
-	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will resolve them
-	pods    []string                   // pods whose intents have no known outcome: each shard reports those that are bound to its nodes
-}
-
-// retreat takes back what was requested for a gang from node shards: every shard that was asked has to drop it. A gang that starts
-// over, and for which none was asked, goes on at once.
-func (c *Core) retreat(g *gang, why cause) {
-	if why == edited {
-		g.charge.renounced = g.charge.renounced || g.charge.claimed()
-		g.edits.pending = true
-		why = startOver
-	}
-	if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
-		g.charge.renounced = true // it may be accepted
-	}
-	g.claim = nil
-	keep := why == startOver && g.charge.keepsRooms() && !g.leaving()
-	switch {
-	case !keep:
-	case g.tally.alive > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used
-		keep = false
-	case g.lostSlices(): // it could not request them again
-		keep, g.charge.renounced = false, true
-	}
-	if why == startOver && len(g.search.touched) == 0 && !g.outstanding() {
-		c.resume(g, why)
-		return
-	}
-	c.become(g, withdrawing)
-	w := &withdraw{why: why, keep: keep, serial: c.serial(g), waiting: map[api.Incarnation]*call{}, again: map[api.Incarnation]*call{}, sent: map[string]api.Incarnation{}}
-	for shard := range g.search.touched {
-		w.all = w.all || !c.isMember(shard)
-	}
-	unknown := maps.Clone(g.unknown)
-	if unknown == nil {
-		unknown = map[string]bool{}
-	}
-	maps.Copy(unknown, g.lost)
-	for _, p := range g.members {
-		w.all = w.all || p.stage == committed && !c.isMember(p.shard)
-		if p.stage == committed {
-			unknown[p.UID] = true
-		} else if p.stage == bound {
-			delete(unknown, p.UID)
-		}
-	}
-	w.pods = api.SortedKeys(unknown)
-	if c.table != nil {
-		for _, m := range c.table.Members {
-			if w.all || g.search.touched[m.Incarnation] {
-				w.waiting[m.Incarnation] = &call{}
-			}
-		}
-	}
-	g.withdraw = w
-	g.search.round = nil
-	c.freeSlot(g)
-	for _, p := range g.members {
-		if p.hasRoom() && !keep {
-			p.letGo()
-		}
-	}
-	if !keep {
-		g.rooms = rooms{}
-	}
-	c.touch(g)
-}
-
-// touchAll counts every member of the table as asked: another home may have asked any of them.
-func (c *Core) touchAll(g *gang) {
-	for _, m := range c.table.Members {
-		g.touch(m.Incarnation)
-	}
-}
-
-// sendWithdraw has a shard give up what was asked of it for a gang up to a serial, and report which of some pods are bound.
-func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64, pods []string) {
-	c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch), PodUids: pods}}})
-}
+// The way back. A gang that retreats (retreat.go) waits until every node shard that was asked for something has
+// dropped it, and one that is bound in part for too long is closed at the coordinator before any of its pods is
+// evicted.
 
 // awaitWithdrawn waits until each shard has answered, and each Binding that was sent is resolved.
 func (c *Core) awaitWithdrawn(g *gang) {
@@ -156,20 +57,22 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		return
 	}
 	g.withdraw = nil
-	for _, p := range g.pick(func(p *pod) bool { return p.stage == committed }) {
-		c.podFree(p)
+	if w.serial != 0 {
+		for _, p := range g.pick(func(p *pod) bool { return p.stage == committed }) {
+			c.podFree(p)
+		}
+		clear(g.lost)
+		clear(g.unknown)
+		g.commits, g.inDoubt = nil, false
+		switch {
+		case !w.keep:
+			clear(g.search.touched)
+		case w.all:
+			c.touchAll(g)
+		}
+		g.rooms.kept = w.keep
+		g.tally = c.count(g)
 	}
-	clear(g.lost)
-	clear(g.unknown)
-	g.commits, g.inDoubt = nil, false
-	switch {
-	case !w.keep:
-		clear(g.search.touched)
-	case w.all:
-		c.touchAll(g)
-	}
-	g.rooms.kept = w.keep
-	g.tally = c.count(g)
 	c.resume(g, w.why)
 }
 
@@ -339,19 +242,4 @@ func (c *Core) evict(g *gang) {
 		c.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
-}
-
-// evictPod evicts a bound pod of a gang, and tries again until it is seen to leave.
-func (c *Core) evictPod(g *gang, p *pod, why string) {
-	if p.Deleting || p.evicting != 0 || p.Node == "" {
-		return // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
-	}
-	if c.now.Before(p.evictAt) {
-		c.wakeAt(g, p.evictAt)
-		return
-	}
-	c.disrupts([]*pod{p}) // one that was not bound, or known to this home, when it was decided
-	id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
-	p.evicting = id
-	c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Message: why, Bucket: g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 }

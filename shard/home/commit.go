@@ -59,7 +59,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	}
 	cm.body.Classes = k.wire
 	g.commits = append(g.commits, cm)
-	g.touch(shard)
+	g.search.asks(shard)
 	if bindNow && g.boundSince.IsZero() {
 		g.boundSince = c.now
 	}

@@ -7,6 +7,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -191,4 +192,20 @@ func (c *Core) disrupts(pods []*pod) string {
 	c.Disrupted += uint64(n)
 	slices.Sort(names)
 	return report.Disrupts(n, slices.Compact(names))
+}
+
+// evictPod evicts a bound pod of a gang, and tries again until it is seen to leave.
+func (c *Core) evictPod(g *gang, p *pod, why string) {
+	if p.Deleting || p.evicting != 0 || p.Node == "" {
+		return // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
+	}
+	if c.now.Before(p.evictAt) {
+		c.wakeAt(g, p.evictAt)
+		return
+	}
+	c.disrupts([]*pod{p}) // one that was not bound, or known to this home, when it was decided
+	id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
+	p.evicting = id
+	c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Message: why,
+		Bucket: g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 }

@@ -133,15 +133,6 @@ func (c *Core) drains(g *gang) bool {
 	return true
 }
 
-// searchFor returns for how long a gang may keep its reservation while it does not start: as its PodGroup says, or
-// usual.
-func (g *gang) searchFor(usual time.Duration) time.Duration {
-	if g.group != nil && g.group.Timeout > 0 {
-		return g.group.Timeout
-	}
-	return usual
-}
-
 // giveUpAt returns when a gang that finds no room is given up. A patient one keeps what it holds: for how long is not
 // for its PodGroup to say, for the next gang is the patient one by then.
 func (c *Core) giveUpAt(g *gang) time.Time {

@@ -105,7 +105,7 @@ func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []s
 	m.Classes, m.Beside = list.wire, c.beside(g, shard, pods)
 	c.confineTo(c.roomArea(g, pods), m, pods)
 	c.countBytes(g.name.Namespace, list.bytes())
-	g.touch(shard)
+	g.search.asks(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
 	c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: m}})
 }
@@ -135,15 +135,6 @@ func (c *Core) roomArea(g *gang, pods []*pod) *area {
 		}
 	}
 	return a
-}
-
-// lostSlices reports whether nothing says in which domains the slices of a gang were to be, as at an heir.
-func (g *gang) lostSlices() bool {
-	_, inner := g.domainKeys()
-	return inner != "" && len(g.pick(func(p *pod) bool {
-		_, known := g.rooms.slices[p.UID]
-		return known || p.hasRoom()
-	})) == 0
 }
 
 // inSlice returns those of some pods without a room of which it is known in which domain their slice is.

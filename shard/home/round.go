@@ -159,7 +159,7 @@ func (c *Core) seek(g *gang) bool {
 	r.body.Beside = c.beside(g, shard, r.pods)
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
-	g.touch(shard)
+	g.search.asks(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
 	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
 		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
@@ -197,13 +197,6 @@ func cut(pods []*pod, most int) (part, rest []*pod) {
 	return pods, nil
 }
 
-func (g *gang) touch(shard api.Incarnation) {
-	if g.search.touched == nil {
-		g.search.touched = map[api.Incarnation]bool{}
-	}
-	g.search.touched[shard] = true
-}
-
 // endRound ends a round that did not find a hold for every pod: it says why, and puts the gang to sleep.
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.area != nil {
@@ -212,7 +205,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	}
 	if r.pauses {
 		g.search.overtaken++
-		g.search.round = nil
+		g.search.ends()
 		c.pauseUntil(g, c.now.Add(leanedPause))
 		c.freeSlot(g)
 		c.mark(g)

@@ -61,3 +61,23 @@ func (s *search) listRuled(in bool) { s.inRuled = in }
 
 // hurry ends the pause between two searches.
 func (s *search) hurry(now time.Time) { s.sleep.notBefore, s.backoff = now, 0 }
+
+// asks takes note that a shard may have holds or intents of the gang from now on.
+func (s *search) asks(shard api.Incarnation) {
+	if s.touched == nil {
+		s.touched = map[api.Incarnation]bool{}
+	}
+	s.touched[shard] = true
+}
+
+// ends ends the round that goes on, if one does.
+func (s *search) ends() { s.round = nil }
+
+// searchFor returns for how long a gang may keep its reservation while it does not start: as its PodGroup says, or
+// usual.
+func (g *gang) searchFor(usual time.Duration) time.Duration {
+	if g.group != nil && g.group.Timeout > 0 {
+		return g.group.Timeout
+	}
+	return usual
+}
