@@ -90,6 +90,11 @@ func Run(ctx context.Context, o Options) error {
 	if len(packages) == 0 {
 		return errors.New("none of these packages has tests")
 	}
+	if len(packages) > abreast { // a few of them take little
+		if err := room(needed, written(ctx)...); err != nil {
+			return err
+		}
+	}
 	planes := pool.New(o.Root, o.Out)
 	socket, stop, err := planes.Lend()
 	if err != nil { // the path of the temporary folder may be too long for a socket

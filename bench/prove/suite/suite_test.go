@@ -237,3 +237,17 @@ func TestLongTestsSayWhy(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+func TestRoom(t *testing.T) {
+	folder := t.TempDir()
+	if err := room(1, folder, "/no/such/folder"); err != nil {
+		t.Error(err)
+	}
+	err := room(1<<62, folder)
+	if err == nil || !strings.Contains(err.Error(), folder+" has ") || !strings.Contains(err.Error(), "go clean") {
+		t.Errorf("error %v, want one that names the folder and the way out", err)
+	}
+	if dirs := written(t.Context()); len(dirs) != 2 {
+		t.Errorf("tests write to %q, want the temporary folder and Go's cache", dirs)
+	}
+}
