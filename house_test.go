@@ -33,26 +33,26 @@ var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/
 var mayImport = map[string][]string{
 	"api":                      {},
 	"api/wire":                 {"api"},
-	"api/v1alpha1":             {"api"},
-	"api/doors/volcano":        {"api", "api/v1alpha1"},
-	"api/doors/volcano/mirror": {"api", "api/v1alpha1", "api/doors/volcano"},
+	"api/v1beta1":              {"api"},
+	"api/doors/volcano":        {"api", "api/v1beta1"},
+	"api/doors/volcano/mirror": {"api", "api/v1beta1", "api/doors/volcano"},
 	"cache":                    {"api", "api/fault"},
 	"api/store/protocol":       {"api", "api/wire", "api/fault"},
-	"coordinator":              {"api", "api/wire", "api/v1alpha1", "api/fault"},
-	"coordinator/effect":       {"api", "api/v1alpha1", "api/store/protocol", "api/wire", "coordinator"},
+	"coordinator":              {"api", "api/wire", "api/v1beta1", "api/fault"},
+	"coordinator/effect":       {"api", "api/v1beta1", "api/store/protocol", "api/wire", "coordinator"},
 	"coordinator/leadership":   {"api", "api/wire", "api/fault", "coordinator"},
 	"shard/effect":             {"api", "api/fault", "api/store/protocol", "shard/event"},
-	"shard/event":              {"api", "api/wire", "api/v1alpha1"},
+	"shard/event":              {"api", "api/wire", "api/v1beta1"},
 	"shard/fair":               {},
 	"shard/topology":           {"api", "api/wire", "api/fault", "shard/event", "shard/fair"},
-	"shard/node":               {"api", "api/wire", "api/v1alpha1", "api/fault", "cache", "shard/event", "shard/fair", "shard/topology"},
-	"shard/home":               {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/topology"},
+	"shard/node":               {"api", "api/wire", "api/v1beta1", "api/fault", "cache", "shard/event", "shard/fair", "shard/topology"},
+	"shard/home":               {"api", "api/wire", "api/v1beta1", "api/fault", "shard/event", "shard/fair", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/topology"},
 	"shard/home/disruption":    {"api", "shard/fair"},
-	"shard/home/intake":        {"api", "api/v1alpha1"},
+	"shard/home/intake":        {"api", "api/v1beta1"},
 	"shard/home/pack":          {},
 	"shard/home/plan":          {"api", "shard/home/pack"},
-	"shard/home/report":        {"api", "api/wire", "api/v1alpha1", "api/fault", "shard/event", "shard/fair"},
-	"api/audit":                {"api", "api/wire", "api/v1alpha1"}, // shares no code with what it judges
+	"shard/home/report":        {"api", "api/wire", "api/v1beta1", "api/fault", "shard/event", "shard/fair"},
+	"api/audit":                {"api", "api/wire", "api/v1beta1"}, // shares no code with what it judges
 }
 
 type source struct {

@@ -8,7 +8,7 @@
 //     checked as well: it saturates towards "more is used" and does not wrap.
 //   - Nothing here panics on anything that a cluster can contain. What cannot be read becomes a reason that its user sees.
 //
-// Subfolders: v1alpha1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
+// Subfolders: v1beta1 (the Queue and PodGroup objects), wire (messages and stored records, protobuf), store (the control
 // store: keys and fenced transactions), link (gRPC streams between processes), kube (reading and writing the API server),
 // relay (one process watches on behalf of all), gossip (membership hints), wait (pauses and backoff), audit (checks the invariants from
 // outside).

@@ -10,7 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -264,7 +264,7 @@ func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority, Policy: o.Policy}
 }
 
-const noFinalizer = "cannot get the finalizer " + v1alpha1.FinalizerCharged + ", which protects it while anything is charged"
+const noFinalizer = "cannot get the finalizer " + v1beta1.FinalizerCharged + ", which protects it while anything is charged"
 
 // same compares limits, where a zero is not the same as a missing name.
 func same(a, b api.Resources) bool {

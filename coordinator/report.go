@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -158,26 +158,26 @@ func (c *Core) claimsUnder(q *queue) (chargeNothing int, promised api.Resources)
 // ready is the Ready condition of a queue.
 func (c *Core) ready(q *queue) (reason, message string) {
 	if o := q.object; o != nil && o.Deleting {
-		return v1alpha1.ReasonDeleting, fmt.Sprintf("being deleted; %d gangs are still charged", q.members.admitted)
+		return v1beta1.ReasonDeleting, fmt.Sprintf("being deleted; %d gangs are still charged", q.members.admitted)
 	}
 	if o := q.object; o != nil && o.Invalid != "" {
 		if q.limits == nil {
-			return v1alpha1.ReasonInvalid, o.Invalid + "; nothing is admitted"
+			return v1beta1.ReasonInvalid, o.Invalid + "; nothing is admitted"
 		}
-		return v1alpha1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d remain in force", o.Invalid, q.limits.record.GetGeneration())
+		return v1beta1.ReasonInvalid, fmt.Sprintf("%s; the limits of generation %d remain in force", o.Invalid, q.limits.record.GetGeneration())
 	}
 	if q.unprotected() {
-		return v1alpha1.ReasonUnprotected, fmt.Sprintf("queue %q %s; see the coordinator's log", q.path, noFinalizer)
+		return v1beta1.ReasonUnprotected, fmt.Sprintf("queue %q %s; see the coordinator's log", q.path, noFinalizer)
 	}
 	if closed := q.closedReason(); closed != "" {
-		return v1alpha1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, closed)
+		return v1beta1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, closed)
 	}
 	for p := q.parent; p != nil; p = p.parent {
 		if !c.exists(p) && p.parent != nil && c.synced {
-			return v1alpha1.ReasonParentMissing, fmt.Sprintf("queue %q does not exist: limits are in force, nothing is admitted", p.path)
+			return v1beta1.ReasonParentMissing, fmt.Sprintf("queue %q does not exist: limits are in force, nothing is admitted", p.path)
 		}
 		if closed := p.closedReason(); closed != "" {
-			return v1alpha1.ReasonParentClosed, fmt.Sprintf("queue %q %s", p.path, closed)
+			return v1beta1.ReasonParentClosed, fmt.Sprintf("queue %q %s", p.path, closed)
 		}
 	}
 	own := api.Resources(nil)
@@ -185,19 +185,19 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		own = q.limits.guarantee
 	}
 	if r := q.cut; r != "" {
-		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: only %s of %s is in force, "+
+		return v1beta1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s: only %s of %s is in force, "+
 			"because a queue on the path is not guaranteed so much, or may not have it",
 			r, api.FormatAmount(r, q.guarantee.Value(r)), api.FormatAmount(r, own.Value(r)))
 	}
 	if r := q.unbacked; r != "" {
-		return v1alpha1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
+		return v1beta1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
 	}
 	if r := q.lessened; r != "" {
-		return v1alpha1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, "+
+		return v1beta1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, "+
 			"because its siblings and it deserve more together than queue %q deserves or has",
 			q.who(), r, api.FormatAmount(r, q.deserved.Value(r)), api.FormatAmount(r, q.limits.deserved.Value(r)), q.parent.path)
 	}
-	return v1alpha1.ReasonReady, "limits are in force" + q.who()
+	return v1beta1.ReasonReady, "limits are in force" + q.who()
 }
 
 // known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.

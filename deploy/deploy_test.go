@@ -26,8 +26,8 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
-	"basalt.dev/basalt/api/v1alpha1/client"
+	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/api/v1beta1/client"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/deploy"
@@ -119,7 +119,7 @@ func TestRights(t *testing.T) {
 	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	const shard, coordinator, etcd = local.Shard, local.Coordinator, "system:serviceaccount:basalt-system:basalt-etcd"
 	const audit = "system:serviceaccount:basalt-system:basalt-audit"
-	ours := v1alpha1.GroupName
+	ours := v1beta1.GroupName
 	for _, row := range []struct {
 		user, group, resource, verbs string
 		may                          bool
@@ -591,7 +591,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 		if resource == "podgroups" {
 			kind, spec = "PodGroup", map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": 1}}}
 		}
-		return string(must[[]byte](t)(json.Marshal(map[string]any{"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "metadata": metadata, "spec": spec})))
+		return string(must[[]byte](t)(json.Marshal(map[string]any{"apiVersion": v1beta1.SchemeGroupVersion.String(), "kind": kind, "metadata": metadata, "spec": spec})))
 	}
 	annotation := func(bytes int) map[string]any {
 		return map[string]any{"annotations": map[string]any{"a": strings.Repeat("x", bytes)}}
@@ -614,7 +614,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 	for key := range many(600, 60) {
 		fields["f:"+key] = map[string]any{}
 	}
-	written := map[string]any{"manager": "m", "operation": "Apply", "apiVersion": v1alpha1.SchemeGroupVersion.String(), "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+	written := map[string]any{"manager": "m", "operation": "Apply", "apiVersion": v1beta1.SchemeGroupVersion.String(), "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
 		"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}}
 	full := map[string]any{"labels": many(3_500, 60), "annotations": map[string]any{"a": strings.Repeat("x", 250<<10)}}
 
@@ -688,7 +688,7 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 			t.Errorf("the finalizers of a large object of %s: %v", resource, err)
 		}
 		if resource == "queues" {
-			if err := patch(local.Coordinator, "", `{"metadata":{"finalizers":["`+v1alpha1.FinalizerCharged+`"]}}`); err != nil {
+			if err := patch(local.Coordinator, "", `{"metadata":{"finalizers":["`+v1beta1.FinalizerCharged+`"]}}`); err != nil {
 				t.Errorf("Basalt's finalizer: %v", err)
 			}
 			if err := patch(local.Admin, "", `{"metadata":{"finalizers":null,"annotations":null}}`); err != nil {
@@ -709,11 +709,11 @@ func create(t *testing.T, resource, body string) error {
 }
 
 func queue(name, spec string) string {
-	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":%q},"spec":%s}`, name, spec)
+	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"Queue","metadata":{"name":%q},"spec":%s}`, name, spec)
 }
 
 func podGroup(name, spec string) string {
-	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"name":%q},"spec":%s}`, name, spec)
+	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"PodGroup","metadata":{"name":%q},"spec":%s}`, name, spec)
 }
 
 func TestBadInputIsRefused(t *testing.T) {
@@ -787,7 +787,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"minCount past int32", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{"minCount":4294967297}}}`), []string{"spec.schedulingPolicy.gang.minCount"}},
 		{"no minCount", "podgroups", podGroup("g", `{"schedulingPolicy":{"gang":{}}}`), []string{"spec.schedulingPolicy.gang.minCount", "Required"}},
 		{"no policy", "podgroups", podGroup("g", `{"queue":"a"}`), []string{"spec.schedulingPolicy", "Required"}},
-		{"no spec", "podgroups", `{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"name":"g"}}`, []string{"spec", "Required"}},
+		{"no spec", "podgroups", `{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"PodGroup","metadata":{"name":"g"}}`, []string{"spec", "Required"}},
 		{"a queue that is no path", "podgroups", podGroup("g", `{"queue":"Team_A","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "must be the path of a queue"}},
 		{"a queue under root", "podgroups", podGroup("g", `{"queue":"root.a","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "omit the leading 'root.'"}},
 		{"a queue of nine levels", "podgroups", podGroup("g", `{"queue":"a.b.c.d.e.f.g.h.i","schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.queue", "at most 8 levels"}},
@@ -847,7 +847,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 			if err := create(t, "queues", body); err != nil {
 				t.Errorf("%s: %s: %v", name, text, err)
 			}
-			q := v1alpha1.Queue{}
+			q := v1beta1.Queue{}
 			if err := json.Unmarshal([]byte(body), &q); err != nil {
 				t.Fatal(err)
 			}
@@ -860,7 +860,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 	for _, body := range []string{
 		queue("root", `{}`), queue("roots.a", `{}`), queue("default", `{"closed":true}`), queue("a.b.c.d.e.f.g.h", `{}`), queue("0-a.b0", `{"capability":{"cpu":4}}`),
 		queue(strings.Repeat("a", 63), `{"capability":{"cpu":"1"},"guarantee":{"memory":"1Gi"}}`),
-		`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":"no-spec"}}`,
+		`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"Queue","metadata":{"name":"no-spec"}}`,
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
 		queue("repairs", `{"repairFor":"0s","staleAfter":"168h"}`),
@@ -886,7 +886,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 
 func TestOnlyMinCountChanges(t *testing.T) {
 	c := basalt(t)
-	pg := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "immutable", Namespace: "default"}}
+	pg := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "immutable", Namespace: "default"}}
 	pg.Spec.Queue = "a"
 	pg.Spec.SchedulingPolicy.Gang.MinCount = 2
 	if err := c.Post().Namespace("default").Resource("podgroups").Body(pg).Do(t.Context()).Error(); err != nil {
@@ -949,7 +949,7 @@ func TestStatusHasOneWriter(t *testing.T) {
 			{"the removal of the status", "status", `{"status":null}`, "never removed", ""},
 			{"a user's edit of the spec", "", kind.spec, "", ""},
 			{"an edit that brings a status along", "", `{"metadata":{"labels":{"a":"b"}},"status":{"epoch":99,"writer":"user","sequence":1}}`, "", ""},
-			{"the finalizer", "", `{"metadata":{"finalizers":["` + v1alpha1.FinalizerCharged + `"]}}`, "", ""},
+			{"the finalizer", "", `{"metadata":{"finalizers":["` + v1beta1.FinalizerCharged + `"]}}`, "", ""},
 			{"the finalizer's end", "", `{"metadata":{"finalizers":null}}`, "", ""},
 			{"a later epoch", "status", status(6, "two", 1, kind.more), "", ""},
 			{"the writer of an epoch that is over", "status", status(5, "one", 50, kind.more), stale, ""},
@@ -973,7 +973,7 @@ func TestStatusHasOneWriter(t *testing.T) {
 			}
 		}
 	}
-	q := v1alpha1.Queue{}
+	q := v1beta1.Queue{}
 	if err := c.Get().Resource("queues").Name("stamped").Do(t.Context()).Into(&q); err != nil {
 		t.Fatal(err)
 	}
@@ -982,7 +982,7 @@ func TestStatusHasOneWriter(t *testing.T) {
 	}
 	// An update with the whole object, as clients and kubectl edit send it, leaves the status alone.
 	q.Spec.Closed = true
-	q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 1, Writer: "user"}}
+	q.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: 1, Writer: "user"}}
 	if err := c.Put().Resource("queues").Name("stamped").Body(&q).Do(t.Context()).Into(&q); err != nil || !q.Spec.Closed || q.Status.Epoch != 6 {
 		t.Errorf("update: %v, %+v", err, q)
 	}

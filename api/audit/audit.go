@@ -2,7 +2,7 @@
 // server shows, it recomputes what must always hold, and reports each breach with the revisions that prove it.
 //
 // It owns nothing but its own sums and refuses to trust any: it reads records and objects (packages api, api/wire and
-// api/v1alpha1) and shares no code with the deciding cores. It decides nothing that anyone acts on. It is a pure core like
+// api/v1beta1) and shares no code with the deciding cores. It decides nothing that anyone acts on. It is a pure core like
 // theirs: Observe takes one event and its time, and the same events give the same report. The folder follow holds the
 // shell that watches.
 //
@@ -31,7 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Kind is what sort of invariant was broken.
@@ -162,22 +162,22 @@ type (
 	CSINodeSeen      struct{ CSINode *storagev1.CSINode }
 	CSINodeGone      struct{ CSINode *storagev1.CSINode }
 
-	QueuesReplaced struct{ Queues []*v1alpha1.Queue }
-	QueueSeen      struct{ Queue *v1alpha1.Queue }
-	QueueGone      struct{ Queue *v1alpha1.Queue }
+	QueuesReplaced struct{ Queues []*v1beta1.Queue }
+	QueueSeen      struct{ Queue *v1beta1.Queue }
+	QueueGone      struct{ Queue *v1beta1.Queue }
 
 	// PodGroupsReplaced is a list of PodGroups of one kind. Those of another kind than Basalt's are given as Basalt's, without a status.
 	PodGroupsReplaced struct {
-		PodGroups []*v1alpha1.PodGroup
+		PodGroups []*v1beta1.PodGroup
 		Kind      api.GroupKind
 		Floors    map[types.UID]v1.ResourceList // minResources of those that are Volcano's
 	}
 	PodGroupSeen struct {
-		PodGroup *v1alpha1.PodGroup
+		PodGroup *v1beta1.PodGroup
 		Kind     api.GroupKind
 		Floor    v1.ResourceList // minResources, if it is Volcano's
 	}
-	PodGroupGone struct{ PodGroup *v1alpha1.PodGroup }
+	PodGroupGone struct{ PodGroup *v1beta1.PodGroup }
 
 	// Tick lets time pass; a few a second are enough. Blind says that a stream may be behind by more than Lag (its server is
 	// not reached, its watch was cut): time then passes for nothing that would be wrong only if it lasted.

@@ -16,7 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -202,15 +202,15 @@ func (w *world) gone(uid string) {
 }
 
 func (w *world) group(uid, name string, min int32) {
-	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{
+	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: &v1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "ns", Name: name},
-		Spec:       v1alpha1.PodGroupSpec{Queue: "team.a", SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: min}}},
+		Spec:       v1beta1.PodGroupSpec{Queue: "team.a", SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: min}}},
 	}})
 }
 
 func (w *world) status(epoch int64, writer string, sequence int64) {
-	w.a.Observe(w.now, audit.QueueSeen{Queue: &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"},
-		Status: &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: epoch, Writer: writer, Sequence: sequence}}}})
+	w.a.Observe(w.now, audit.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"},
+		Status: &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: epoch, Writer: writer, Sequence: sequence}}}})
 }
 
 func (w *world) pass(d time.Duration) {
@@ -251,7 +251,7 @@ func TestAuditorCatches(t *testing.T) {
 		return job
 	}
 	driver := func(w *world, name v1.ResourceName, amount string) { // the first pod of a gang that is charged 4 cores
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "spark"}}
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "spark"}}
 		g.Spec.SchedulingPolicy.Gang.MinCount = 1
 		floor := v1.ResourceList{"cpu": resource.MustParse("4"), "count/pods": resource.MustParse("9")}
 		floor[name] = resource.MustParse(amount)
@@ -716,7 +716,7 @@ func TestAuditorCatches(t *testing.T) {
 		{"a group made again under its name", "", "", audit.Config{}, func(w *world) {
 			pair(w, "1", 2)
 			w.reserve("gg", 2000)
-			w.a.Observe(w.now, audit.PodGroupGone{PodGroup: &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg"}}})
+			w.a.Observe(w.now, audit.PodGroupGone{PodGroup: &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg"}}})
 			w.release("gg")
 			w.group("hh", "job", 2)
 			w.reserve("hh", 2000)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -180,7 +180,7 @@ func policyInForce(p *wire.QueuePolicy) policy {
 }
 
 // policyOf reads what a Queue says, and reports whether it can be in force.
-func policyOf(s *v1alpha1.QueueSpec) (out policy, ok bool) {
+func policyOf(s *v1beta1.QueueSpec) (out policy, ok bool) {
 	out, ok = noPolicy, true
 	out.kept = s.Reclaimable != nil && !*s.Reclaimable
 	switch s.ReclaimPolicy {

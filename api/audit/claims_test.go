@@ -13,7 +13,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -513,10 +513,10 @@ func TestAuditorJudgesEvictions(t *testing.T) {
 		return condition(v1.DisruptionTarget, v1.ConditionTrue, reason, "for gang c")
 	}
 	group := func(w *world, started v1.ConditionStatus) {
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "y2", Namespace: "ns", Name: "job"}}
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "y2", Namespace: "ns", Name: "job"}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "lab.y", 1
-		g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Sequence: int64(len(started))},
-			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionStatus(started)}}}
+		g.Status = &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Sequence: int64(len(started))},
+			Conditions: []metav1.Condition{{Type: v1beta1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionStatus(started)}}}
 		w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g})
 	}
 	started := func(w *world) { group(w, "True") }
@@ -527,29 +527,29 @@ func TestAuditorJudgesEvictions(t *testing.T) {
 		reason string
 		run    func(w *world)
 	}{
-		{"for a claim", "", "", v1alpha1.ReasonPreempted, func(w *world) {
+		{"for a claim", "", "", v1beta1.ReasonPreempted, func(w *world) {
 			w.claims(3, gangs("y2"))
 			w.admit("y2", "lab.y", 3, closed("c"))
 		}},
-		{"for a claim, after it has started", "", "", v1alpha1.ReasonPreempted, func(w *world) {
+		{"for a claim, after it has started", "", "", v1beta1.ReasonPreempted, func(w *world) {
 			started(w)
 			w.claims(3, gangs("y2"))
 			w.admit("y2", "lab.y", 3, closed("c"))
 		}},
-		{"before it is closed", audit.Eviction, "was never closing", v1alpha1.ReasonPreempted, func(w *world) { w.claims(3, gangs("y2")) }},
-		{"closed for nobody", audit.Eviction, "never closing for another gang", v1alpha1.ReasonPreempted, func(w *world) { w.admit("y2", "lab.y", 3, closed("")) }},
-		{"rolled back", "", "", v1alpha1.ReasonRolledBack, func(w *world) { w.admit("y2", "lab.y", 3, closed("")) }},
-		{"rolled back after it has started", audit.Eviction, "had started and yields to nobody", v1alpha1.ReasonRolledBack, func(w *world) {
+		{"before it is closed", audit.Eviction, "was never closing", v1beta1.ReasonPreempted, func(w *world) { w.claims(3, gangs("y2")) }},
+		{"closed for nobody", audit.Eviction, "never closing for another gang", v1beta1.ReasonPreempted, func(w *world) { w.admit("y2", "lab.y", 3, closed("")) }},
+		{"rolled back", "", "", v1beta1.ReasonRolledBack, func(w *world) { w.admit("y2", "lab.y", 3, closed("")) }},
+		{"rolled back after it has started", audit.Eviction, "had started and yields to nobody", v1beta1.ReasonRolledBack, func(w *world) {
 			started(w)
 			w.pass(3 * time.Second)
 			w.admit("y2", "lab.y", 3, closed(""))
 		}},
-		{"rolled back, and started as that shows", "", "", v1alpha1.ReasonRolledBack, func(w *world) {
+		{"rolled back, and started as that shows", "", "", v1beta1.ReasonRolledBack, func(w *world) {
 			w.admit("y2", "lab.y", 3, closed(""))
 			started(w)
 			w.admit("y2", "lab.y", 3, func(r *wire.ReservationRecord) { r.Started = true })
 		}},
-		{"rolled back after its record said that it had started", audit.Eviction, "had started and yields to nobody", v1alpha1.ReasonRolledBack, func(w *world) {
+		{"rolled back after its record said that it had started", audit.Eviction, "had started and yields to nobody", v1beta1.ReasonRolledBack, func(w *world) {
 			w.admit("y2", "lab.y", 3, func(r *wire.ReservationRecord) { r.Started = true })
 			w.admit("y2", "lab.y", 3, closed(""))
 		}},
@@ -579,13 +579,13 @@ func TestAuditorJudgesLives(t *testing.T) {
 		w.intend(n, "y2", 3000, map[string]string{uid: "n1"})
 		w.pod(uid, "3", on("n1"), of("job"))
 	}
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "y2", Namespace: "ns", Name: "job"}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "y2", Namespace: "ns", Name: "job"}}
 	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "lab.y", 1
 	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g.DeepCopy()})
 	w.drop("y2", "lab.y")
 	life(2, "p")
-	g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Sequence: 1},
-		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
+	g.Status = &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Sequence: 1},
+		Conditions: []metav1.Condition{{Type: v1beta1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
 	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g})
 	w.admit("y2", "lab.y", 3, attempt(2), func(r *wire.ReservationRecord) { r.Started = true })
 	w.pass(3 * time.Second)
@@ -593,7 +593,7 @@ func TestAuditorJudgesLives(t *testing.T) {
 	w.drop("y2", "lab.y")
 	life(3, "q")
 	w.admit("y2", "lab.y", 3, attempt(3), closed(""))
-	w.pod("q", "3", on("n1"), of("job"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, ""))
+	w.pod("q", "3", on("n1"), of("job"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1beta1.ReasonRolledBack, ""))
 	w.pass(10 * time.Second)
 	w.check(t, "", "")
 }
@@ -620,7 +620,7 @@ func TestAuditorCountsTheMinimumAnew(t *testing.T) {
 			for _, gang := range gangs("x1", "y2", "y3") {
 				w.drop(gang, "lab."+gang[:1])
 			}
-			g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "g", Namespace: "ns", Name: "job"}}
+			g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "g", Namespace: "ns", Name: "job"}}
 			g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "lab.y", 2
 			w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g})
 			two := func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 3}) }
@@ -671,26 +671,26 @@ func TestAuditorCountsTheMinimumAnew(t *testing.T) {
 func TestAuditorComparesPolicies(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		queue func(*v1alpha1.QueueSpec)
+		queue func(*v1beta1.QueueSpec)
 		force *wire.QueuePolicy
 		want  audit.Kind
 	}{
-		{"the defaults", func(*v1alpha1.QueueSpec) {}, nil, ""},
-		{"the defaults in words", func(s *v1alpha1.QueueSpec) { s.Reclaimable, s.ReclaimPolicy = new(true), "Deserved" }, nil, ""},
-		{"all of it", func(s *v1alpha1.QueueSpec) {
+		{"the defaults", func(*v1beta1.QueueSpec) {}, nil, ""},
+		{"the defaults in words", func(s *v1beta1.QueueSpec) { s.Reclaimable, s.ReclaimPolicy = new(true), "Deserved" }, nil, ""},
+		{"all of it", func(s *v1beta1.QueueSpec) {
 			s.Reclaimable, s.ReclaimPolicy, s.PreemptionPolicy = new(false), "FairShare", "PreemptLowerPriority"
 			s.ReclaimMinRuntime, s.PreemptMinRuntime, s.PreemptionDelay = &metav1.Duration{Duration: time.Hour}, &metav1.Duration{}, &metav1.Duration{Duration: time.Microsecond}
 		}, &wire.QueuePolicy{Kept: true, Reclaim: wire.Reclaim_RECLAIM_FAIR_SHARE, Preempts: new(true), ReclaimMinRuntimeMs: new(int64(3_600_000)),
 			PreemptMinRuntimeMs: new(int64(0)), PreemptionDelayMs: new(int64(1))}, ""},
-		{"what is said is not in force", func(s *v1alpha1.QueueSpec) { s.PreemptionPolicy = "Never" }, nil, audit.Limits},
-		{"what is in force is not said", func(*v1alpha1.QueueSpec) {}, &wire.QueuePolicy{Kept: true}, audit.Limits},
-		{"what cannot be in force", func(s *v1alpha1.QueueSpec) { s.ReclaimPolicy = "Always" }, nil, ""},
-		{"what is too long", func(s *v1alpha1.QueueSpec) { s.PreemptionDelay = &metav1.Duration{Duration: 169 * time.Hour} }, nil, ""},
+		{"what is said is not in force", func(s *v1beta1.QueueSpec) { s.PreemptionPolicy = "Never" }, nil, audit.Limits},
+		{"what is in force is not said", func(*v1beta1.QueueSpec) {}, &wire.QueuePolicy{Kept: true}, audit.Limits},
+		{"what cannot be in force", func(s *v1beta1.QueueSpec) { s.ReclaimPolicy = "Always" }, nil, ""},
+		{"what is too long", func(s *v1beta1.QueueSpec) { s.PreemptionDelay = &metav1.Duration{Duration: 169 * time.Hour} }, nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, audit.Config{})
 			w.coordinate(map[string]proto.Message{"queues/lab": &wire.LimitsRecord{Queue: "lab", Uid: "u", Policy: test.force}})
-			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "lab", UID: "u", Finalizers: []string{v1alpha1.FinalizerCharged}}}
+			q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "lab", UID: "u", Finalizers: []string{v1beta1.FinalizerCharged}}}
 			test.queue(&q.Spec)
 			w.a.Observe(w.now, audit.QueueSeen{Queue: q})
 			w.pass(2 * time.Minute)

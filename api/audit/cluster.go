@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // clock is how messages print a time.
@@ -687,7 +687,7 @@ func (a *Auditor) podGroupsReplaced(e PodGroupsReplaced) {
 	a.cluster.grouped = a.cluster.grouped || kind == api.BasaltGroup
 	for _, g := range groups {
 		// What was bound before our time may be gone: here, and only here, the status is believed.
-		if first && g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled) {
+		if first && g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled) {
 			a.gang(string(g.UID)).complete = true
 		}
 		a.podGroupSeen(g, kind, e.Floors[g.UID])
@@ -702,7 +702,7 @@ func groupName(kind api.GroupKind, namespace, name string) string {
 	return kind.String() + " " + namespace + "/" + name
 }
 
-func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v1.ResourceList) {
+func (a *Auditor) podGroupSeen(o *v1beta1.PodGroup, kind api.GroupKind, floor v1.ResourceList) {
 	g := a.gang(string(o.UID))
 	if kind == api.BasaltGroup {
 		floor = o.Spec.MinResources
@@ -719,7 +719,7 @@ func (a *Auditor) podGroupSeen(o *v1alpha1.PodGroup, kind api.GroupKind, floor v
 	}
 	if o.Status != nil {
 		a.stamped("podgroup "+g.name+" "+g.uid, o.Status.Stamp, o.Status, o.ResourceVersion)
-		g.tellStarted(a.now, meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled))
+		g.tellStarted(a.now, meta.IsStatusConditionTrue(o.Status.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled))
 	}
 	a.groupWaits(g, o)
 	a.judgeGang(g)

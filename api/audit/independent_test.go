@@ -14,15 +14,15 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 
 	"google.golang.org/protobuf/proto"
 )
 
 // queue shows the Queue team.a.
-func (w *world) queue(change ...func(*v1alpha1.Queue)) {
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team.a", UID: "u-team.a", Generation: 1, Finalizers: []string{v1alpha1.FinalizerCharged}}}
+func (w *world) queue(change ...func(*v1beta1.Queue)) {
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team.a", UID: "u-team.a", Generation: 1, Finalizers: []string{v1beta1.FinalizerCharged}}}
 	q.Spec.Capability = v1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}
 	for _, f := range change {
 		f(q)
@@ -31,9 +31,9 @@ func (w *world) queue(change ...func(*v1alpha1.Queue)) {
 }
 
 // says gives the Queue a status.
-func says(cpu string, gangs int32, sequence int64) func(*v1alpha1.Queue) {
-	return func(q *v1alpha1.Queue) {
-		q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 1, Writer: "w", Sequence: sequence}, AdmittedGangs: gangs,
+func says(cpu string, gangs int32, sequence int64) func(*v1beta1.Queue) {
+	return func(q *v1beta1.Queue) {
+		q.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: 1, Writer: "w", Sequence: sequence}, AdmittedGangs: gangs,
 			Charged: v1.ResourceList{"cpu": resource.MustParse(cpu)}}
 	}
 }
@@ -74,8 +74,8 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu)
 		}
 	}
-	denied := condition(v1.PodScheduled, v1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, "queue full")
-	evictedByUs := condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, "PodGroup ns/job could not be placed as a whole within 20s")
+	denied := condition(v1.PodScheduled, v1.ConditionFalse, v1beta1.ReasonQuotaExceeded, "queue full")
+	evictedByUs := condition(v1.DisruptionTarget, v1.ConditionTrue, v1beta1.ReasonRolledBack, "PodGroup ns/job could not be placed as a whole within 20s")
 	guaranteed := func(w *world) { // of 10 cores of team, 4 are kept free for team.b
 		w.coordinate(map[string]proto.Message{"queues/team.b": &wire.LimitsRecord{Queue: "team.b", Guarantee: wire.FromResources(api.FromMap(map[string]int64{"cpu": 4000}))}})
 	}
@@ -89,33 +89,33 @@ func TestAuditorJudgesByItself(t *testing.T) {
 		{"a change that has not come into force yet", "", "", func(w *world) {
 			w.queue()
 			w.pass(time.Minute)
-			w.queue(func(q *v1alpha1.Queue) { q.Spec.Capability["cpu"] = resource.MustParse("2") })
+			w.queue(func(q *v1beta1.Queue) { q.Spec.Capability["cpu"] = resource.MustParse("2") })
 			w.pass(20 * time.Second)
 			w.limits("team.a", 2, map[string]int64{"cpu": 2000, "memory": 8 * gi})
 			w.pass(time.Minute)
 		}},
 		{"a change that does not come into force", audit.Limits, "in force is {cpu=8", func(w *world) {
-			w.queue(func(q *v1alpha1.Queue) { q.Spec.Capability["cpu"] = resource.MustParse("2") })
+			w.queue(func(q *v1beta1.Queue) { q.Spec.Capability["cpu"] = resource.MustParse("2") })
 			w.pass(2 * time.Minute)
 		}},
 		{"a guarantee that is not in force", audit.Limits, "the guarantee is {cpu=1}", func(w *world) {
-			w.queue(func(q *v1alpha1.Queue) { q.Spec.Guarantee = v1.ResourceList{"cpu": resource.MustParse("1")} })
+			w.queue(func(q *v1beta1.Queue) { q.Spec.Guarantee = v1.ResourceList{"cpu": resource.MustParse("1")} })
 			w.pass(2 * time.Minute)
 		}},
 		{"a selector that is not in force", audit.Limits, "namespaceSelector", func(w *world) {
-			w.queue(func(q *v1alpha1.Queue) {
+			w.queue(func(q *v1beta1.Queue) {
 				q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 			})
 			w.pass(2 * time.Minute)
 		}},
 		{"a Queue that was made again and has the limits of the one before", audit.Limits, "an earlier Queue", func(w *world) {
-			w.queue(func(q *v1alpha1.Queue) { q.UID = "another" })
+			w.queue(func(q *v1beta1.Queue) { q.UID = "another" })
 			w.pass(2 * time.Minute)
 		}},
 		{"a Queue that is told to be invalid", "", "", func(w *world) {
-			w.queue(says("0", 0, 1), func(q *v1alpha1.Queue) {
+			w.queue(says("0", 0, 1), func(q *v1beta1.Queue) {
 				q.Spec.Capability["cpu"] = resource.MustParse("2")
-				q.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalid}}
+				q.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonInvalid}}
 			})
 			w.pass(2 * time.Minute)
 		}},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // The lives of a gang: whether it had started in this one, when its reservation was closed and its pods evicted.
@@ -45,7 +45,7 @@ func (g *gang) closesStarted(now time.Time, c Config, old, r *reservation) {
 
 // evictedFor names by which reason a pod was evicted, "" for none of ours.
 func evictedFor(reason string) string {
-	if reason == v1alpha1.ReasonRolledBack || reason == v1alpha1.ReasonPreempted {
+	if reason == v1beta1.ReasonRolledBack || reason == v1beta1.ReasonPreempted {
 		return reason
 	}
 	return ""
@@ -66,9 +66,9 @@ func (g *gang) wronglyEvicted(pod, reason string) string {
 		return ""
 	case g == nil || !g.everClosing:
 		return "the reservation of its gang was never closing, and never condemned it"
-	case reason == v1alpha1.ReasonPreempted && !g.everYielding:
+	case reason == v1beta1.ReasonPreempted && !g.everYielding:
 		return "the reservation of its gang was never closing for another gang"
-	case reason == v1alpha1.ReasonRolledBack && g.startedFirst && !g.everYielding:
+	case reason == v1beta1.ReasonRolledBack && g.startedFirst && !g.everYielding:
 		return fmt.Sprintf("its gang (%s) had started and yields to nobody", cmp.Or(g.name, g.uid))
 	}
 	return ""

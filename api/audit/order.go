@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Within a queue and a namespace a gang that asks for no more than another one, is older and has no lower priority can be admitted whenever
@@ -33,18 +33,18 @@ func (a *Auditor) podWaits(p *pod, o *v1.Pod) {
 	denied := false
 	for i := range o.Status.Conditions {
 		c := &o.Status.Conditions[i]
-		denied = denied || c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1alpha1.ReasonQuotaExceeded
+		denied = denied || c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1beta1.ReasonQuotaExceeded
 	}
 	denied = denied && p.node == "" && o.DeletionTimestamp == nil && len(o.Spec.SchedulingGates) == 0
 	a.waitsNow(g, o.Labels[api.LabelQueue], o.Namespace, denied)
 }
 
 // groupWaits takes note of what a PodGroup shows.
-func (a *Auditor) groupWaits(g *gang, o *v1alpha1.PodGroup) {
+func (a *Auditor) groupWaits(g *gang, o *v1beta1.PodGroup) {
 	denied := false
 	if o.Status != nil && o.DeletionTimestamp == nil && o.Spec.PriorityClassName == "" {
-		c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionQuotaReserved)
-		denied = c != nil && c.Reason == v1alpha1.ReasonQuotaExceeded && o.Status.ObservedGeneration == o.Generation
+		c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionQuotaReserved)
+		denied = c != nil && c.Reason == v1beta1.ReasonQuotaExceeded && o.Status.ObservedGeneration == o.Generation
 	}
 	a.waitsNow(g, o.Spec.Queue, o.Namespace, denied)
 }

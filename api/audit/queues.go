@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"fmt"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"maps"
 	"math"
 	"math/big"
@@ -12,11 +11,13 @@ import (
 	"strings"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // queueObject is a Queue as the API server shows it.
@@ -43,7 +44,7 @@ type sum struct {
 // mostNames bounds the resources of a status that is compared: one with more may leave some out.
 const mostNames = 48
 
-func (a *Auditor) queuesReplaced(queues []*v1alpha1.Queue) {
+func (a *Auditor) queuesReplaced(queues []*v1beta1.Queue) {
 	there := map[string]bool{}
 	for _, q := range queues {
 		there[q.Name] = true
@@ -67,7 +68,7 @@ func (a *Auditor) queueGone(name, uid string) {
 	}
 }
 
-func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
+func (a *Auditor) queueSeen(q *v1beta1.Queue) {
 	if named := q.Labels[api.LabelVolcanoQueue]; named != "" && !a.cluster.standIns[[2]string{q.Name, named}] {
 		a.cluster.standIns[[2]string{q.Name, named}] = true
 		for _, uid := range slices.Sorted(maps.Keys(a.cluster.gangs)) {
@@ -92,10 +93,10 @@ func (a *Auditor) queueSeen(q *v1alpha1.Queue) {
 		b, err := s.Marshal()
 		o.selector, o.readable = string(b), o.readable && err == nil
 	}
-	o.settled = q.DeletionTimestamp == nil && slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged)
+	o.settled = q.DeletionTimestamp == nil && slices.Contains(q.Finalizers, v1beta1.FinalizerCharged)
 	if s := q.Status; s != nil {
 		a.stamped("queue "+q.Name+" "+string(q.UID), s.Stamp, s, q.ResourceVersion)
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && (c.Reason == v1alpha1.ReasonInvalid || c.Reason == v1alpha1.ReasonUnprotected) {
+		if c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady); c != nil && (c.Reason == v1beta1.ReasonInvalid || c.Reason == v1beta1.ReasonUnprotected) {
 			o.settled = false // it tells its user, which is what is asked of it
 		}
 		var ok bool
@@ -408,7 +409,7 @@ func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[stri
 }
 
 // stamped judges the stamp of a status against the one before.
-func (a *Auditor) stamped(object string, s v1alpha1.Stamp, status any, version string) {
+func (a *Auditor) stamped(object string, s v1beta1.Stamp, status any, version string) {
 	old := a.cluster.stamps[object]
 	a.cluster.stamps[object] = &stamp{s.Epoch, s.Writer, s.Sequence, status, version}
 	if old == nil {

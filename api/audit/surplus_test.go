@@ -9,7 +9,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -50,7 +50,7 @@ func TestAuditorJudgesSurplus(t *testing.T) {
 	all := gangs("p1", "p2", "p3")
 	evict := func(w *world, uid string) {
 		w.pod(uid, "1", on("n1"))
-		w.pod(uid, "1", on("n1"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1alpha1.ReasonRolledBack, "for gang c"))
+		w.pod(uid, "1", on("n1"), condition(v1.DisruptionTarget, v1.ConditionTrue, v1beta1.ReasonRolledBack, "for gang c"))
 	}
 	second := func(w *world, within time.Duration) { // p3 is condemned for c, and c claims y2 instead
 		w.claims(1, gangs("y1"), takes("p3"))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Gangs in one topology domain. All bound pods of a gang are in one domain of the label that its PodGroup requires, those of its minimum and
@@ -29,14 +29,14 @@ type shape struct {
 }
 
 // shapeOf reads the constraints that a PodGroup requires. Of contradictory ones, which no gang starts with, it reads none.
-func shapeOf(o *v1alpha1.PodGroup) shape {
+func shapeOf(o *v1beta1.PodGroup) shape {
 	s := shape{least: o.Spec.SchedulingPolicy.Gang.MinCount}
 	if o.Spec.SchedulingConstraints == nil {
 		return s
 	}
 	for _, t := range o.Spec.SchedulingConstraints.Topology {
 		switch {
-		case t.Mode == v1alpha1.TopologyPreferred:
+		case t.Mode == v1beta1.TopologyPreferred:
 		case t.SliceSize > 0 && s.slice == "":
 			s.slice, s.size = t.Key, int(t.SliceSize)
 		case t.SliceSize == 0 && s.required == "":

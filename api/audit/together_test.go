@@ -11,7 +11,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -30,10 +30,10 @@ func (w *world) labels(name, inZone, inClique string) {
 }
 
 // shaped shows PodGroup gg with what it requires.
-func (w *world) shaped(least int32, of ...v1alpha1.TopologyConstraint) {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "job"}}
+func (w *world) shaped(least int32, of ...v1beta1.TopologyConstraint) {
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{UID: "gg", Namespace: "ns", Name: "job"}}
 	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "team.a", least
-	g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: of}
+	g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: of}
 	w.a.Observe(w.now, audit.PodGroupSeen{PodGroup: g})
 }
 
@@ -62,9 +62,9 @@ func (w *world) starts(n int, all ...string) {
 // Gangs are bound where their PodGroup requires: n1 and n2 are in zone z1 and cliques c1 and c2, m1 and m2 in z2 and c3, and bare is nowhere.
 func TestTogether(t *testing.T) {
 	const long, short = 20 * time.Second, 5 * time.Second
-	inZone := v1alpha1.TopologyConstraint{Key: zone, Mode: v1alpha1.TopologyRequired}
-	preferred := v1alpha1.TopologyConstraint{Key: zone, Mode: v1alpha1.TopologyPreferred}
-	pairs := v1alpha1.TopologyConstraint{Key: clique, SliceSize: 2}
+	inZone := v1beta1.TopologyConstraint{Key: zone, Mode: v1beta1.TopologyRequired}
+	preferred := v1beta1.TopologyConstraint{Key: zone, Mode: v1beta1.TopologyPreferred}
+	pairs := v1beta1.TopologyConstraint{Key: clique, SliceSize: 2}
 	for _, test := range []struct {
 		name   string
 		in     string // of the violation's message, "" for none

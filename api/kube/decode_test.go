@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 const badTime = "2026-01-01T00:00:00.5z" // the API server's format date-time takes it
@@ -51,7 +51,7 @@ func TestDecodeJSON(t *testing.T) {
 			"min 2, epoch 3, pods 0"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			d := decodeJSON[*v1alpha1.PodGroup]([]byte(test.object))
+			d := decodeJSON[*v1beta1.PodGroup]([]byte(test.object))
 			var got string
 			switch {
 			case !d.there:
@@ -85,14 +85,14 @@ func TestAbsurdAmounts(t *testing.T) {
 		"99999999999999999999e999999999", "-99999999999999999999.5E+999999999", "0.1e-999999999", strings.Repeat("9", 60000), strings.Repeat("9", 60000) + "Ei", "5..5", "x",
 	} {
 		const queue = `{"metadata":{"name":"q","resourceVersion":"7"},"spec":{"capability":{"cpu":%q}},"status":{"epoch":3,"charged":{"memory":"1Gi","cpu":%q}}}`
-		d := decodeJSON[*v1alpha1.Queue](fmt.Appendf(nil, queue, "4", amount))
+		d := decodeJSON[*v1beta1.Queue](fmt.Appendf(nil, queue, "4", amount))
 		if !d.there || d.err != nil || d.partly == nil {
 			t.Fatalf("status with %.40s: %+v", amount, d)
 		}
 		if q := d.object; q.Spec.Capability.Cpu().Value() != 4 || q.Status.Epoch != 3 || len(q.Status.Charged) != 1 || q.Status.Charged.Memory().Value() != 1<<30 {
 			t.Fatalf("status with %.40s: %+v", amount, q)
 		}
-		if d := decodeJSON[*v1alpha1.Queue](fmt.Appendf(nil, queue, amount, "4")); !d.there || d.err == nil || len(d.object.Spec.Capability) != 0 {
+		if d := decodeJSON[*v1beta1.Queue](fmt.Appendf(nil, queue, amount, "4")); !d.there || d.err == nil || len(d.object.Spec.Capability) != 0 {
 			t.Fatalf("spec with %.40s: %+v", amount, d)
 		}
 	}
@@ -249,7 +249,7 @@ func TestReadJSONList(t *testing.T) {
 	whole := `{"kind":"PodGroupList","items":[` + item("a", "1") + `,` + item("bad", "1e30") + `,7,` + item("b", "2") + `],"metadata":{"resourceVersion":"99"},"apiVersion":"x"}`
 	read := func(in string) (string, string, error) {
 		var got []string
-		version, err := readJSONList(strings.NewReader(in), func(d decoded[*v1alpha1.PodGroup]) {
+		version, err := readJSONList(strings.NewReader(in), func(d decoded[*v1beta1.PodGroup]) {
 			switch {
 			case !d.there:
 				got = append(got, "nothing")
@@ -287,7 +287,7 @@ func FuzzDecodeJSON(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"q"},"spec":{"capability":{"cpu":"1"}},"status":{"epoch":1,"charged":{"cpu":"5..5"},"conditions":[{"lastTransitionTime":"` + badTime + `"}]}}`))
 	f.Add([]byte(`{"metadata":{"name":"q"},"spec":{"capability":{"cpu":"99999999999999999999e9999"}},"status":[]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		d := decodeJSON[*v1alpha1.Queue](in)
+		d := decodeJSON[*v1beta1.Queue](in)
 		if d.there && d.err == nil {
 			if _, err := json.Marshal(d.object); err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	volcanobus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Clients are the clients of a process: built-in kinds in protobuf, ours and Volcano's in JSON. None limits its own rate: the
@@ -58,7 +58,7 @@ func ConnectConfig(config *rest.Config, userAgent string) (*Clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", config.Host, err)
 	}
-	basalt, err := customClient(config, v1alpha1.SchemeGroupVersion, v1alpha1.AddToScheme)
+	basalt, err := customClient(config, v1beta1.SchemeGroupVersion, v1beta1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -105,7 +105,7 @@ func (s *historyServer) state() map[string]int {
 }
 
 func object(name string, version int) string {
-	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"namespace":"ns","name":%q,"uid":"u-%s","resourceVersion":"%d"}}`, name, name, version)
+	return fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"PodGroup","metadata":{"namespace":"ns","name":%q,"uid":"u-%s","resourceVersion":"%d"}}`, name, name, version)
 }
 
 func (s *historyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -139,7 +139,7 @@ func (s *historyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			items = append(items, object(name, v))
 		}
 	}
-	fmt.Fprintf(w, `{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroupList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, now, strings.Join(items, ","))
+	fmt.Fprintf(w, `{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"PodGroupList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, now, strings.Join(items, ","))
 }
 
 func (s *historyServer) watch(w http.ResponseWriter, r *http.Request, from int) {
@@ -219,7 +219,7 @@ func TestRestoredHistories(t *testing.T) {
 		t.Run(test.what, func(t *testing.T) {
 			s := newHistoryServer(writes(t, test.history...))
 			s.compacted = test.compacted
-			f := kube.Follow(s.clients(t).Basalt, "podgroups", slog.New(slog.DiscardHandler), kube.Handler[*v1alpha1.PodGroup]{})
+			f := kube.Follow(s.clients(t).Basalt, "podgroups", slog.New(slog.DiscardHandler), kube.Handler[*v1beta1.PodGroup]{})
 			got, err := f.IsRestored(t.Context(), kube.Mark{Version: "12", Namespace: "ns", Name: "b", Written: "11"})
 			if err != nil || got != test.restored || s.reads != test.reads || s.lists != 0 {
 				t.Errorf("%v, %v after %d reads and %d lists, want %v after %d reads", got, err, s.reads, s.lists, test.restored, test.reads)
@@ -269,11 +269,11 @@ type followed struct {
 	ticket  kube.Ticket
 }
 
-func (f *followed) handler(catchUp bool) kube.Handler[*v1alpha1.PodGroup] {
+func (f *followed) handler(catchUp bool) kube.Handler[*v1beta1.PodGroup] {
 	f.present = map[string]int{}
-	seen := func(g *v1alpha1.PodGroup) { f.present[g.Name], _ = strconv.Atoi(g.ResourceVersion) }
-	h := kube.Handler[*v1alpha1.PodGroup]{
-		Replaced: func(all []*v1alpha1.PodGroup, n kube.Ticket) {
+	seen := func(g *v1beta1.PodGroup) { f.present[g.Name], _ = strconv.Atoi(g.ResourceVersion) }
+	h := kube.Handler[*v1beta1.PodGroup]{
+		Replaced: func(all []*v1beta1.PodGroup, n kube.Ticket) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			clear(f.present)
@@ -282,8 +282,8 @@ func (f *followed) handler(catchUp bool) kube.Handler[*v1alpha1.PodGroup] {
 			}
 			f.ticket = n
 		},
-		Seen: func(g *v1alpha1.PodGroup) { f.mu.Lock(); defer f.mu.Unlock(); seen(g) },
-		Gone: func(g *v1alpha1.PodGroup) { f.mu.Lock(); defer f.mu.Unlock(); delete(f.present, g.Name) },
+		Seen: func(g *v1beta1.PodGroup) { f.mu.Lock(); defer f.mu.Unlock(); seen(g) },
+		Gone: func(g *v1beta1.PodGroup) { f.mu.Lock(); defer f.mu.Unlock(); delete(f.present, g.Name) },
 	}
 	if catchUp {
 		h.Current = func(n kube.Ticket) { f.mu.Lock(); defer f.mu.Unlock(); f.ticket = n }
@@ -366,7 +366,7 @@ func TestFollowerAfterARestore(t *testing.T) {
 }
 
 func podGroup(kind watch.EventType, name, version string) watch.Event {
-	g := &v1alpha1.PodGroup{}
+	g := &v1beta1.PodGroup{}
 	g.Namespace, g.Name, g.ResourceVersion = "ns", name, version
 	return watch.Event{Type: kind, Object: g}
 }

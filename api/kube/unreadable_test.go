@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -25,14 +25,14 @@ func TestPoisonedStatuses(t *testing.T) {
 	c := connect(t)
 	create := func(name string) {
 		t.Helper()
-		g := &v1alpha1.PodGroup{}
-		g.APIVersion, g.Kind, g.Name = v1alpha1.SchemeGroupVersion.String(), "PodGroup", name
+		g := &v1beta1.PodGroup{}
+		g.APIVersion, g.Kind, g.Name = v1beta1.SchemeGroupVersion.String(), "PodGroup", name
 		g.Spec.SchedulingPolicy.Gang.MinCount = 2
 		if err := c.Basalt.Post().Resource("podgroups").Namespace("default").Body(g).Do(t.Context()).Error(); err != nil {
 			t.Fatal(err)
 		}
-		q := &v1alpha1.Queue{}
-		q.APIVersion, q.Kind, q.Name = v1alpha1.SchemeGroupVersion.String(), "Queue", name
+		q := &v1beta1.Queue{}
+		q.APIVersion, q.Kind, q.Name = v1beta1.SchemeGroupVersion.String(), "Queue", name
 		if err := c.Basalt.Post().Resource("queues").Body(q).Do(t.Context()).Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestPoisonedStatuses(t *testing.T) {
 	}
 	const badTime = `"conditions":[{"type":"A","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00.5z"}]`
 	create("before")
-	groups, queues := heardOf[*v1alpha1.PodGroup](t, c, "podgroups"), heardOf[*v1alpha1.Queue](t, c, "queues")
+	groups, queues := heardOf[*v1beta1.PodGroup](t, c, "podgroups"), heardOf[*v1beta1.Queue](t, c, "queues")
 	for _, s := range []string{badTime, `"conditions":[{"type":"A","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01t00:00:00Z"}]`} {
 		poison("podgroups", "before", s)
 	}
@@ -60,13 +60,13 @@ func TestPoisonedStatuses(t *testing.T) {
 	groups("a PodGroup created after that", "after", 0)
 	queues("a Queue created after that", "after", 0)
 	queues("the Queue whose status was written", "before", int64(sequence))
-	heardOf[*v1alpha1.PodGroup](t, c, "podgroups")("a new list", "before", 2)
-	heardOf[*v1alpha1.Queue](t, c, "queues")("a new list", "before", int64(sequence))
+	heardOf[*v1beta1.PodGroup](t, c, "podgroups")("a new list", "before", 2)
+	heardOf[*v1beta1.Queue](t, c, "queues")("a new list", "before", int64(sequence))
 }
 
 // heardOf follows a kind, and returns a function that waits for an object, and a sequence number in its status.
 func heardOf[T interface {
-	*v1alpha1.PodGroup | *v1alpha1.Queue
+	*v1beta1.PodGroup | *v1beta1.Queue
 	kubeObject
 }](t *testing.T, c *kube.Clients, resource string) func(what, name string, sequence int64) {
 	t.Helper()
@@ -77,11 +77,11 @@ func heardOf[T interface {
 		defer mu.Unlock()
 		sequence := int64(0)
 		switch o := any(o).(type) {
-		case *v1alpha1.PodGroup:
+		case *v1beta1.PodGroup:
 			if o.Status != nil {
 				sequence = o.Status.Sequence
 			}
-		case *v1alpha1.Queue:
+		case *v1beta1.Queue:
 			if o.Status != nil {
 				sequence = o.Status.Sequence
 			}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // What a stream of lines says, up to the first thing that is no event. The last line of each is cut off and says nothing.
@@ -39,12 +39,12 @@ func TestWatchOfLines(t *testing.T) {
 		{"no JSON", "OK\n", "ERROR"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			w := newEventStream(io.NopCloser(strings.NewReader(test.stream+cut)), lines[*v1alpha1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
+			w := newEventStream(io.NopCloser(strings.NewReader(test.stream+cut)), lines[*v1beta1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
 			defer w.Stop()
 			var got []string
 			for e := range w.ResultChan() {
 				switch o := e.Object.(type) {
-				case *v1alpha1.Queue:
+				case *v1beta1.Queue:
 					got = append(got, string(e.Type)+" "+o.Name+" "+o.ResourceVersion)
 				case *metav1.Status:
 					if got = append(got, string(e.Type)); apierrors.IsResourceExpired(apierrors.FromObject(o)) {
@@ -62,7 +62,7 @@ func TestWatchOfLines(t *testing.T) {
 // Stop ends the reading, whoever waits for what.
 func TestWatchOfLinesStops(t *testing.T) {
 	in, out := io.Pipe()
-	w := newEventStream(in, lines[*v1alpha1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
+	w := newEventStream(in, lines[*v1beta1.Queue](newUnread("queues", slog.New(slog.DiscardHandler))))
 	if _, err := io.WriteString(out, `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`+"\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Every write below names the UID that it is meant for: nothing meant for an object touches another one of its name.
@@ -93,7 +93,7 @@ func (c *Clients) Look(ctx context.Context, p Pod) (Resolution, error) {
 // error. Where the API server refuses the condition for good, the pod is deleted without it.
 func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {
 	err := c.patchPodStatus(ctx, p, v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: message, LastTransitionTime: metav1.Now()}, nil)
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1beta1.ReasonRolledBack, Message: message, LastTransitionTime: metav1.Now()}, nil)
 	if err != nil && !gone(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("mark pod %s/%s for eviction: %w", p.Namespace, p.Name, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // answers returns clients of an API server that gives these answers in turn, and the requests that were made.
@@ -93,11 +93,11 @@ func TestExplainAnswers(t *testing.T) {
 func TestReplaceStatusAnswers(t *testing.T) {
 	client, requests := answers(t, found("8", ""), found("8", ""), answer{code: 422})
 	for _, c := range []struct{ resource, namespace, path, err string }{
-		{"queues", "", "PATCH /apis/scheduling.basalt.dev/v1alpha1/queues/x/status ", ""},
-		{"podgroups", "ns", "PATCH /apis/scheduling.basalt.dev/v1alpha1/namespaces/ns/podgroups/x/status ", ""},
-		{"queues", "", "PATCH /apis/scheduling.basalt.dev/v1alpha1/queues/x/status ", "write status of queues x"},
+		{"queues", "", "PATCH /apis/scheduling.basalt.dev/v1beta1/queues/x/status ", ""},
+		{"podgroups", "ns", "PATCH /apis/scheduling.basalt.dev/v1beta1/namespaces/ns/podgroups/x/status ", ""},
+		{"queues", "", "PATCH /apis/scheduling.basalt.dev/v1beta1/queues/x/status ", "write status of queues x"},
 	} {
-		err := client.ReplaceStatus(t.Context(), c.resource, c.namespace, "x", "the-uid", &v1alpha1.QueueStatus{AdmittedGangs: 7})
+		err := client.ReplaceStatus(t.Context(), c.resource, c.namespace, "x", "the-uid", &v1beta1.QueueStatus{AdmittedGangs: 7})
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v", c.path, err)
 		}
@@ -114,7 +114,7 @@ func TestReplaceStatusAnswers(t *testing.T) {
 func TestList(t *testing.T) {
 	lists := `{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"spec":{"closed":7}},7,{"metadata":{"name":"c"},"status":{"epoch":"x"}}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/apis/scheduling.basalt.dev/v1alpha1/queues" || r.URL.Query().Get("resourceVersion") != "" {
+		if r.URL.Path != "/apis/scheduling.basalt.dev/v1beta1/queues" || r.URL.Query().Get("resourceVersion") != "" {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -126,7 +126,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	queues, err := kube.List[*v1alpha1.Queue](t.Context(), client.Basalt, "queues", log)
+	queues, err := kube.List[*v1beta1.Queue](t.Context(), client.Basalt, "queues", log)
 	if err != nil || len(queues) != 2 || queues[0].Name != "a" || queues[1].Name != "c" {
 		t.Errorf("%v, %v", queues, err)
 	}

@@ -32,7 +32,7 @@ import (
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/trace"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -206,7 +206,7 @@ func (p *Process) checkAPIServer(ctx context.Context) error {
 		case ctx.Err() != nil && last != nil: // time was up in the middle of this one: the one before says what is wrong
 			return last
 		case apierrors.IsNotFound(err):
-			err = fmt.Errorf("the API server does not know Queue %s: apply deploy/crds first", v1alpha1.SchemeGroupVersion)
+			err = fmt.Errorf("the API server does not know Queue %s: apply deploy/crds first", v1beta1.SchemeGroupVersion)
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			return fmt.Errorf("API server %s: apply deploy/rbac.yaml first, and see --kubeconfig: %w", p.Kube.Config.Host, err)
 		default:

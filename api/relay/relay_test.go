@@ -27,7 +27,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -320,9 +320,9 @@ func TestEncoding(t *testing.T) {
 	seconds := int32(5)
 	for _, o := range []runtime.Object{
 		&v1.Pod{ObjectMeta: meta, Spec: v1.PodSpec{NodeName: "n"}},
-		&v1alpha1.Queue{ObjectMeta: meta, Spec: v1alpha1.QueueSpec{Capability: v1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("3Gi")}}},
-		&v1alpha1.PodGroup{ObjectMeta: meta, Spec: v1alpha1.PodGroupSpec{Queue: "a.b", ScheduleTimeoutSeconds: &seconds}, Status: &v1alpha1.PodGroupStatus{
-			Stamp: v1alpha1.Stamp{Epoch: 3, Writer: "w", Sequence: 9}, ObservedGeneration: 2, Queue: "a.b", Pods: 10, Bound: 9,
+		&v1beta1.Queue{ObjectMeta: meta, Spec: v1beta1.QueueSpec{Capability: v1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("3Gi")}}},
+		&v1beta1.PodGroup{ObjectMeta: meta, Spec: v1beta1.PodGroupSpec{Queue: "a.b", ScheduleTimeoutSeconds: &seconds}, Status: &v1beta1.PodGroupStatus{
+			Stamp: v1beta1.Stamp{Epoch: 3, Writer: "w", Sequence: 9}, ObservedGeneration: 2, Queue: "a.b", Pods: 10, Bound: 9,
 			Conditions: []metav1.Condition{{Type: "T", Status: metav1.ConditionTrue, Reason: "R", Message: "m", LastTransitionTime: made}}}},
 	} {
 		b, err := encode(o)

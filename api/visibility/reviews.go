@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Bounds of reviews.
@@ -95,8 +95,8 @@ func (s *Reviews) MayDrain(ctx context.Context, from, token, shard string) (user
 
 // mayDrain returns an error for a user who may not drain a shard.
 func (s *Reviews) mayDrain(ctx context.Context, token bearer, who *user, shard string, anew bool) error {
-	return s.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "create", Group: v1alpha1.GroupName, Resource: shardsResource, Subresource: "drain", Name: shard}, anew,
-		fmt.Sprintf("user %q may not create %s.%s/drain for %q: the ClusterRole basalt-drain has the right for all shards", who.Username, shardsResource, v1alpha1.GroupName, shard))
+	return s.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "create", Group: v1beta1.GroupName, Resource: shardsResource, Subresource: "drain", Name: shard}, anew,
+		fmt.Sprintf("user %q may not create %s.%s/drain for %q: the ClusterRole basalt-drain has the right for all shards", who.Username, shardsResource, v1beta1.GroupName, shard))
 }
 
 // authenticate asks the API server whose token it is; with anew even if it was asked a moment ago.

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
@@ -251,7 +251,7 @@ func (s *server) find(ctx context.Context, token bearer, who *user, namespace, n
 
 // withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.
 func (s *server) withStanding(ctx context.Context, who *user, w *Why, reply *wire.WhyReply) *Why {
-	waits := reply.GetMessage() != "" && reply.GetGangUid() != "" && w.Reason != v1alpha1.ReasonFinished
+	waits := reply.GetMessage() != "" && reply.GetGangUid() != "" && w.Reason != v1beta1.ReasonFinished
 	if !waits || s.Standing == nil {
 		return w
 	}
@@ -283,7 +283,7 @@ func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
 		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
 			fmt.Sprintf("user %q may not get the Queue %q", who.Username, name))
 	}
-	if err := may(v1alpha1.GroupName, "queues", "", name); err != nil {
+	if err := may(v1beta1.GroupName, "queues", "", name); err != nil {
 		return nil, err
 	}
 	if !s.standings.Wait(ctx, who.tenant()) {
@@ -323,7 +323,7 @@ func groupOf(kind api.GroupKind) string {
 	case api.UpstreamGroup:
 		return "scheduling.k8s.io"
 	}
-	return v1alpha1.GroupName
+	return v1beta1.GroupName
 }
 
 // status says who is there, how full the queues are, and what waits, to whoever may list shards.
@@ -332,8 +332,8 @@ func (s *server) status(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "list", Group: v1alpha1.GroupName, Resource: shardsResource}, false,
-		fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt status needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1alpha1.GroupName)); err != nil {
+	if err := s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "list", Group: v1beta1.GroupName, Resource: shardsResource}, false,
+		fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt status needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1beta1.GroupName)); err != nil {
 		return nil, err
 	}
 	query := r.URL.Query()

@@ -13,7 +13,7 @@ import (
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -37,8 +37,8 @@ func TestTenantsAskInTurn(t *testing.T) {
 			}
 			reviews.tokens.Add(bearer.key, &user{UserInfo: authentication.UserInfo{Username: name}}, time.Hour)
 			for _, to := range []authorization.ResourceAttributes{
-				{Verb: "get", Group: v1alpha1.GroupName, Resource: "podgroups", Namespace: "ns", Name: "g"},
-				{Verb: "get", Group: v1alpha1.GroupName, Resource: "queues", Name: "q"},
+				{Verb: "get", Group: v1beta1.GroupName, Resource: "podgroups", Namespace: "ns", Name: "g"},
+				{Verb: "get", Group: v1beta1.GroupName, Resource: "queues", Name: "q"},
 			} {
 				reviews.accesses.Add(access{bearer.key, to}, true, time.Hour)
 			}

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -139,7 +139,7 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 				return bad("preemptible: %q is not one of true and false", api.Shorten(value, maxWord))
 			}
 		case "preemptionPolicy":
-			if out.Claims = value != v1alpha1Never; out.Claims && value != "PreemptLowerPriority" {
+			if out.Claims = value != never; out.Claims && value != "PreemptLowerPriority" {
 				return bad("preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(value, maxWord))
 			}
 		default:
@@ -190,7 +190,7 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 }
 
 const (
-	v1alpha1Never  = string(v1alpha1.PreemptNever)
+	never          = string(v1beta1.PreemptNever)
 	maxPlannedPods = 100_000
 )
 
@@ -241,12 +241,12 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 	}
 	v := &view{s: s, ctx: ctx, token: token, who: who}
 	for _, queue := range api.SortedKeys(names) {
-		if err := v.may("get", v1alpha1.GroupName, "queues", "", queue, fmt.Sprintf("user %q may not get the Queue %q", who.Username, queue)); err != nil {
+		if err := v.may("get", v1beta1.GroupName, "queues", "", queue, fmt.Sprintf("user %q may not get the Queue %q", who.Username, queue)); err != nil {
 			return nil, err
 		}
 	}
 	if p := ask.Planned; p != nil { // what the namespace may use is told
-		if err := v.may("create", v1alpha1.GroupName, "podgroups", p.Namespace, "", fmt.Sprintf("user %q may not create PodGroups in namespace %q", who.Username, p.Namespace)); err != nil {
+		if err := v.may("create", v1beta1.GroupName, "podgroups", p.Namespace, "", fmt.Sprintf("user %q may not create PodGroups in namespace %q", who.Username, p.Namespace)); err != nil {
 			return nil, err
 		}
 	}
@@ -330,7 +330,7 @@ func (v *view) whatIfFrom(r *wire.WhatIfReply, title string) *WhatIf {
 	w := &WhatIf{MoreQueues: int(r.GetQueuesTotal()), MoreGangs: int(r.GetGangsTotal())}
 	for _, o := range r.GetQueues() {
 		path := o.GetBefore().GetQueue()
-		if !o.GetNamed() && !v.get(v1alpha1.GroupName, "queues", "", path) {
+		if !o.GetNamed() && !v.get(v1beta1.GroupName, "queues", "", path) {
 			continue
 		}
 		w.MoreQueues--
@@ -398,7 +398,7 @@ func (v *view) tollFrom(t *wire.Toll) *Toll {
 			out.Names = append(out.Names, g.Title())
 		}
 	}
-	if !v.getAll(v1alpha1.GroupName, "queues") {
+	if !v.getAll(v1beta1.GroupName, "queues") {
 		return out
 	}
 	out.Pods, out.CoreHours = int(t.GetPods()), float64(t.GetCoreSeconds()/36)/100

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -44,7 +44,7 @@ func TestWhatIfText(t *testing.T) {
 			{Gang: train, Before: &wire.Outlook{Known: true, Charged: true, Exposed: "nobody may have it evicted: it may not be evicted"}},
 		}, GangsTotal: 7,
 	}
-	v := &view{all: map[string]bool{v1alpha1.GroupName + "/queues": true, v1alpha1.GroupName + "/podgroups": true, "/pods": true}}
+	v := &view{all: map[string]bool{v1beta1.GroupName + "/queues": true, v1beta1.GroupName + "/podgroups": true, "/pods": true}}
 	w := v.whatIfFrom(said, "PodGroup ns/new")
 	w.Changes, w.Planned = []string{"ml.vision:deserved.cpu=9"}, "queue=ml.vision,cpu=1"
 	const want = `what if  ml.vision:deserved.cpu=9
@@ -110,7 +110,7 @@ Nothing was changed.
 	}
 
 	// A tenant who may get nothing but what it named.
-	hidden := &view{all: map[string]bool{v1alpha1.GroupName + "/queues": false, v1alpha1.GroupName + "/podgroups": false, "/pods": false}, reviewed: reviewsAtMost}
+	hidden := &view{all: map[string]bool{v1beta1.GroupName + "/queues": false, v1beta1.GroupName + "/podgroups": false, "/pods": false}, reviewed: reviewsAtMost}
 	text := hidden.whatIfFrom(said, "PodGroup ns/new").Text(now)
 	for _, secret := range []string{"secret", "hidden", "ml.batch  ", "exp-1", "24", "1.50", "ns/train"} {
 		if strings.Contains(text, secret) {

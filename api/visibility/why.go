@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -122,7 +122,7 @@ func OfEnded(p *corev1.Pod) *wire.WhyReply {
 		}
 	}
 	return &wire.WhyReply{Known: true, Title: fmt.Sprintf("pod %s/%s", p.Namespace, p.Name),
-		Started: p.Spec.NodeName != "", Reason: v1alpha1.ReasonFinished, Message: api.Shorten(words, maxMessage),
+		Started: p.Spec.NodeName != "", Reason: v1beta1.ReasonFinished, Message: api.Shorten(words, maxMessage),
 		CreatedUnixMs: p.CreationTimestamp.UnixMilli(), Pods: 1, MinCount: 1}
 }
 
@@ -133,7 +133,7 @@ func (w *Why) Line() string {
 		gang = w.Namespace + "/" + w.Name
 	}
 	switch {
-	case w.Reason == v1alpha1.ReasonFinished:
+	case w.Reason == v1beta1.ReasonFinished:
 		return fmt.Sprintf("%s has finished: %s", gang, w.Message)
 	case w.Started && w.Message == "":
 		return fmt.Sprintf("%s has started: %d of %d pods are bound", gang, w.Bound, w.Pods)
@@ -155,7 +155,7 @@ func (w *Why) Text(now time.Time, wide bool) string {
 		since += fmt.Sprintf(", complete for %s", ago(now, *w.Complete))
 	}
 	row("since", "%s", since)
-	if w.Reason != v1alpha1.ReasonFinished {
+	if w.Reason != v1beta1.ReasonFinished {
 		row("pods", "%d exist, %d are bound, %d start together", w.Pods, w.Bound, w.MinCount)
 	}
 	if w.Queue != "" {

@@ -17,11 +17,12 @@
 package wire
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -4415,7 +4416,7 @@ type QueueUsage struct {
 	Guarantee   []*Amount              `protobuf:"bytes,6,rep,name=guarantee,proto3" json:"guarantee,omitempty"`                         // in force, after cutting
 	Admitted    int32                  `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`                          // gangs with a reservation in the subtree
 	Waiting     int32                  `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests waiting in the subtree
-	ReadyReason string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1alpha1 Queue Ready reason; "Ready" when fine
+	ReadyReason string                 `protobuf:"bytes,12,opt,name=ready_reason,json=readyReason,proto3" json:"ready_reason,omitempty"` // v1beta1 Queue Ready reason; "Ready" when fine
 	Message     string                 `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
 	Version     uint64                 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"`  // grows with each change, within a term
 	Deserved    []*Amount              `protobuf:"bytes,15,rep,name=deserved,proto3" json:"deserved,omitempty"` // in force, after cutting

@@ -19,7 +19,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // queueCommand shows and changes Queues, with the rights of whoever calls it.
@@ -50,17 +50,17 @@ func queueListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var list v1alpha1.QueueList
+		var list v1beta1.QueueList
 		if err := clients.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
 			return fmt.Errorf("list queues: %w", err)
 		}
 		if len(args) == 1 {
-			list.Items = slices.DeleteFunc(list.Items, func(q v1alpha1.Queue) bool { return !api.Under(q.Name, args[0]) })
+			list.Items = slices.DeleteFunc(list.Items, func(q v1beta1.Queue) bool { return !api.Under(q.Name, args[0]) })
 			if len(list.Items) == 0 {
 				return fmt.Errorf("there is no queue %q", args[0])
 			}
 		}
-		slices.SortFunc(list.Items, func(a, b v1alpha1.Queue) int {
+		slices.SortFunc(list.Items, func(a, b v1beta1.Queue) int {
 			if root := (a.Name == api.RootQueue) != (b.Name == api.RootQueue); root {
 				return map[bool]int{true: -1, false: 1}[a.Name == api.RootQueue]
 			}
@@ -72,9 +72,9 @@ func queueListCommand() *cobra.Command {
 }
 
 // printTree prints queues in the order of their paths.
-func printTree(out io.Writer, queues []v1alpha1.Queue) {
+func printTree(out io.Writer, queues []v1beta1.Queue) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	policies := slices.ContainsFunc(queues, func(q v1alpha1.Queue) bool { return policyOf(&q.Spec) != "" })
+	policies := slices.ContainsFunc(queues, func(q v1beta1.Queue) bool { return policyOf(&q.Spec) != "" })
 	column := func(text string) string { // of what only some clusters have
 		if policies {
 			return text + "\t"
@@ -109,7 +109,7 @@ func printTree(out io.Writer, queues []v1alpha1.Queue) {
 			charged = append(charged, text)
 		}
 		reason, message := "", ""
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
+		if c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady); c != nil {
 			reason, message = c.Reason, c.Message
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, column(policyOf(&q.Spec)), reason, message)
@@ -118,7 +118,7 @@ func printTree(out io.Writer, queues []v1alpha1.Queue) {
 }
 
 // policyOf returns what a Queue itself says about who is evicted for whom, "" for nothing.
-func policyOf(s *v1alpha1.QueueSpec) string {
+func policyOf(s *v1beta1.QueueSpec) string {
 	var out []string
 	if s.Reclaimable != nil && !*s.Reclaimable {
 		out = append(out, "not reclaimable")

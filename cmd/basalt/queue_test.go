@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 func TestPrintTree(t *testing.T) {
@@ -20,11 +20,11 @@ func TestPrintTree(t *testing.T) {
 		}
 		return l
 	}
-	queues := []v1alpha1.Queue{
-		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.QueueSpec{Capability: list("cpu", "16", "nvidia.com/gpu", "0")},
-			Status: &v1alpha1.QueueStatus{Charged: list("cpu", "3", "memory", "2Gi"), AdmittedGangs: 2, WaitingGangs: 1, Limits: v1alpha1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "4")}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Status: &v1alpha1.QueueStatus{Limits: v1alpha1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "8", "memory", "1Gi")},
-			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: "Ready", Message: "limits are in force"}}}},
+	queues := []v1beta1.Queue{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta1.QueueSpec{Capability: list("cpu", "16", "nvidia.com/gpu", "0")},
+			Status: &v1beta1.QueueStatus{Charged: list("cpu", "3", "memory", "2Gi"), AdmittedGangs: 2, WaitingGangs: 1, Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "4")}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Status: &v1beta1.QueueStatus{Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "8", "memory", "1Gi")},
+			Conditions: []metav1.Condition{{Type: v1beta1.ConditionReady, Reason: "Ready", Message: "limits are in force"}}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 	}
 	var b strings.Builder
@@ -47,10 +47,10 @@ func TestPrintTree(t *testing.T) {
 // What queues say about evictions is shown where one says anything.
 func TestPrintPolicies(t *testing.T) {
 	var b strings.Builder
-	printTree(&b, []v1alpha1.Queue{
-		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.QueueSpec{Reclaimable: new(false), ReclaimPolicy: "FairShare", PreemptionPolicy: "PreemptLowerPriority",
-			ReclaimMinRuntime: &metav1.Duration{Duration: 10 * time.Minute}, PreemptionDelay: &metav1.Duration{}}, Status: &v1alpha1.QueueStatus{}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.QueueSpec{Reclaimable: new(true)}, Status: &v1alpha1.QueueStatus{}},
+	printTree(&b, []v1beta1.Queue{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta1.QueueSpec{Reclaimable: new(false), ReclaimPolicy: "FairShare", PreemptionPolicy: "PreemptLowerPriority",
+			ReclaimMinRuntime: &metav1.Duration{Duration: 10 * time.Minute}, PreemptionDelay: &metav1.Duration{}}, Status: &v1beta1.QueueStatus{}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1beta1.QueueSpec{Reclaimable: new(true)}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
 	})
 	for _, want := range []string{"WAITING  POLICY ", " not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s", "not seen by Basalt yet"} {

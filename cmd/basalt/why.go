@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 )
 
@@ -176,14 +176,14 @@ func fromObjects(ctx context.Context, config *rest.Config, namespace, name strin
 		return nil, err
 	}
 	w := &visibility.Why{Namespace: namespace, Name: name}
-	var g v1alpha1.PodGroup
+	var g v1beta1.PodGroup
 	err = clients.Basalt.Get().Namespace(namespace).Resource("podgroups").Name(name).Do(ctx).Into(&g)
 	switch {
 	case err == nil:
 		w.Gang, w.Queue, w.Created, w.MinCount = "PodGroup "+namespace+"/"+name, g.Spec.Queue, g.CreationTimestamp.Time, int(g.Spec.SchedulingPolicy.Gang.MinCount)
 		if s := g.Status; s != nil {
 			w.Queue, w.Pods, w.Bound, w.Reason, w.Message, w.Position = s.Queue, int(s.Pods), int(s.Bound), s.Reason, s.Message, int(s.Position)
-			w.Started = meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)
+			w.Started = meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled)
 		} else {
 			w.Message = "Basalt has not seen it yet"
 		}

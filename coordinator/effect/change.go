@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
@@ -63,7 +63,7 @@ func change(c *wire.QueueChange) (func(*coordinator.QueueSeen), error) {
 		return fmt.Errorf("spec.%s: %q is not %s", field, api.Shorten(value, maxWord), want)
 	}
 	set := value != ""
-	spec := v1alpha1.QueueSpec{}
+	spec := v1beta1.QueueSpec{}
 	switch field {
 	case "weight":
 		n, err := strconv.ParseInt(value, 10, 32)
@@ -91,9 +91,9 @@ func change(c *wire.QueueChange) (func(*coordinator.QueueSeen), error) {
 			spec.Reclaimable = new(value == "true")
 		}
 	case "reclaimPolicy":
-		spec.ReclaimPolicy = v1alpha1.ReclaimPolicy(value)
+		spec.ReclaimPolicy = v1beta1.ReclaimPolicy(value)
 	case "preemptionPolicy":
-		spec.PreemptionPolicy = v1alpha1.PreemptionPolicy(value)
+		spec.PreemptionPolicy = v1beta1.PreemptionPolicy(value)
 	case "reclaimMinRuntime", "preemptMinRuntime", "preemptionDelay":
 		d, err := time.ParseDuration(value)
 		if set && (err != nil || len(value) > maxWord) {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -24,33 +24,33 @@ func TestChanges(t *testing.T) {
 		}
 		return l
 	}
-	spec := func() v1alpha1.QueueSpec {
-		return v1alpha1.QueueSpec{Capability: list("cpu", "8", "memory", "4Gi"), Deserved: list("cpu", "4"), Weight: new(int32(3)), Reclaimable: new(false), PreemptionDelay: &metav1.Duration{Duration: time.Second}}
+	spec := func() v1beta1.QueueSpec {
+		return v1beta1.QueueSpec{Capability: list("cpu", "8", "memory", "4Gi"), Deserved: list("cpu", "4"), Weight: new(int32(3)), Reclaimable: new(false), PreemptionDelay: &metav1.Duration{Duration: time.Second}}
 	}
 	for _, row := range []struct {
 		field, resource, value string
-		write                  func(*v1alpha1.QueueSpec)
+		write                  func(*v1beta1.QueueSpec)
 	}{
-		{"capability", "cpu", "1500m", func(s *v1alpha1.QueueSpec) { s.Capability["cpu"] = resource.MustParse("1500m") }},
-		{"capability", "nvidia.com/gpu", "0", func(s *v1alpha1.QueueSpec) { s.Capability["nvidia.com/gpu"] = resource.MustParse("0") }},
-		{"capability", "memory", "", func(s *v1alpha1.QueueSpec) { delete(s.Capability, "memory") }},
-		{"guarantee", "memory", "1Gi", func(s *v1alpha1.QueueSpec) { s.Guarantee = list("memory", "1Gi") }},
-		{"deserved", "cpu", "", func(s *v1alpha1.QueueSpec) { s.Deserved = nil }},
-		{"weight", "", "0", func(s *v1alpha1.QueueSpec) { s.Weight = new(int32) }},
-		{"weight", "", "", func(s *v1alpha1.QueueSpec) { s.Weight = nil }},
-		{"priority", "", "-7", func(s *v1alpha1.QueueSpec) { s.Priority = -7 }},
-		{"closed", "", "true", func(s *v1alpha1.QueueSpec) { s.Closed = true }},
-		{"reclaimable", "", "true", func(s *v1alpha1.QueueSpec) { s.Reclaimable = nil }},
-		{"reclaimable", "", "", func(s *v1alpha1.QueueSpec) { s.Reclaimable = nil }},
-		{"reclaimPolicy", "", "FairShare", func(s *v1alpha1.QueueSpec) { s.ReclaimPolicy = "FairShare" }},
-		{"preemptionPolicy", "", "PreemptLowerPriority", func(s *v1alpha1.QueueSpec) { s.PreemptionPolicy = "PreemptLowerPriority" }},
-		{"preemptionPolicy", "", "Never", func(s *v1alpha1.QueueSpec) { s.PreemptionPolicy = "Never" }},
-		{"reclaimMinRuntime", "", "10m", func(s *v1alpha1.QueueSpec) { s.ReclaimMinRuntime = &metav1.Duration{Duration: 10 * time.Minute} }},
-		{"preemptMinRuntime", "", "0s", func(s *v1alpha1.QueueSpec) { s.PreemptMinRuntime = &metav1.Duration{} }},
-		{"preemptionDelay", "", "", func(s *v1alpha1.QueueSpec) { s.PreemptionDelay = nil }},
+		{"capability", "cpu", "1500m", func(s *v1beta1.QueueSpec) { s.Capability["cpu"] = resource.MustParse("1500m") }},
+		{"capability", "nvidia.com/gpu", "0", func(s *v1beta1.QueueSpec) { s.Capability["nvidia.com/gpu"] = resource.MustParse("0") }},
+		{"capability", "memory", "", func(s *v1beta1.QueueSpec) { delete(s.Capability, "memory") }},
+		{"guarantee", "memory", "1Gi", func(s *v1beta1.QueueSpec) { s.Guarantee = list("memory", "1Gi") }},
+		{"deserved", "cpu", "", func(s *v1beta1.QueueSpec) { s.Deserved = nil }},
+		{"weight", "", "0", func(s *v1beta1.QueueSpec) { s.Weight = new(int32) }},
+		{"weight", "", "", func(s *v1beta1.QueueSpec) { s.Weight = nil }},
+		{"priority", "", "-7", func(s *v1beta1.QueueSpec) { s.Priority = -7 }},
+		{"closed", "", "true", func(s *v1beta1.QueueSpec) { s.Closed = true }},
+		{"reclaimable", "", "true", func(s *v1beta1.QueueSpec) { s.Reclaimable = nil }},
+		{"reclaimable", "", "", func(s *v1beta1.QueueSpec) { s.Reclaimable = nil }},
+		{"reclaimPolicy", "", "FairShare", func(s *v1beta1.QueueSpec) { s.ReclaimPolicy = "FairShare" }},
+		{"preemptionPolicy", "", "PreemptLowerPriority", func(s *v1beta1.QueueSpec) { s.PreemptionPolicy = "PreemptLowerPriority" }},
+		{"preemptionPolicy", "", "Never", func(s *v1beta1.QueueSpec) { s.PreemptionPolicy = "Never" }},
+		{"reclaimMinRuntime", "", "10m", func(s *v1beta1.QueueSpec) { s.ReclaimMinRuntime = &metav1.Duration{Duration: 10 * time.Minute} }},
+		{"preemptMinRuntime", "", "0s", func(s *v1beta1.QueueSpec) { s.PreemptMinRuntime = &metav1.Duration{} }},
+		{"preemptionDelay", "", "", func(s *v1beta1.QueueSpec) { s.PreemptionDelay = nil }},
 	} {
 		before := spec()
-		was, got := QueueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: before}), QueueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: before})
+		was, got := QueueSeen(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: before}), QueueSeen(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: before})
 		shared := got
 		changes, err := ReadChanges([]*wire.QueueChange{{Queue: "a.b", Field: row.field, Resource: row.resource, Value: row.value}})
 		if err != nil {
@@ -60,7 +60,7 @@ func TestChanges(t *testing.T) {
 		changes[0].Apply(&got)
 		written := spec()
 		row.write(&written)
-		want := QueueSeen(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: written})
+		want := QueueSeen(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: written})
 		if want.Invalid != "" || !equal(got.Capability, want.Capability) || !equal(got.Guarantee, want.Guarantee) || !equal(got.Deserved, want.Deserved) || got.Priority != want.Priority || got.Closed != want.Closed ||
 			(got.Weight == nil) != (want.Weight == nil) || got.Weight != nil && *got.Weight != *want.Weight || !samePolicy(got.Policy, want.Policy) {
 			t.Errorf("%s.%s=%s: %+v, want %+v", row.field, row.resource, row.value, got, want)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // lost are the quantities that Kubernetes does not come back from reading: no Queue has them.
@@ -18,7 +18,7 @@ func FuzzQueueSeen(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a"},"spec":{"capability":{"cpu":"1e400"}}}`))
 	f.Add([]byte(`{"metadata":{"name":"a"},"spec":{"guarantee":{"example.com/gpu":"-1e20000000"}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		q := &v1alpha1.Queue{}
+		q := &v1beta1.Queue{}
 		if lost.Match(b) || len(b) > 5000 || json.Unmarshal(b, q) != nil {
 			return
 		}

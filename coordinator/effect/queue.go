@@ -13,18 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
 
 // QueueSeen returns what the core hears of a Queue. The API server's validation lets nothing bad through, but it may be switched off, and objects
 // may be older than it.
-func QueueSeen(q *v1alpha1.Queue) coordinator.QueueSeen {
+func QueueSeen(q *v1beta1.Queue) coordinator.QueueSeen {
 	ev := coordinator.QueueSeen{
 		Name: q.Name, UID: string(q.UID), ResourceVersion: q.ResourceVersion, Generation: q.Generation,
 		Namespaces: q.Spec.NamespaceSelector, Closed: q.Spec.Closed, Deleting: q.DeletionTimestamp != nil,
-		Weight: weight(q.Spec.Weight), Priority: q.Spec.Priority, HasFinalizer: slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged),
+		Weight: weight(q.Spec.Weight), Priority: q.Spec.Priority, HasFinalizer: slices.Contains(q.Finalizers, v1beta1.FinalizerCharged),
 	}
 	if q.Status != nil {
 		ev.StatusEpoch = api.Epoch(max(0, q.Status.Epoch))
@@ -57,21 +57,21 @@ func weight(w *int32) *uint32 {
 }
 
 // policy reads who may be evicted for whom. It returns nil if the spec says nothing of it but the defaults.
-func policy(s *v1alpha1.QueueSpec) (*wire.QueuePolicy, error) {
+func policy(s *v1beta1.QueueSpec) (*wire.QueuePolicy, error) {
 	p := &wire.QueuePolicy{Kept: s.Reclaimable != nil && !*s.Reclaimable}
 	switch s.ReclaimPolicy {
-	case "", v1alpha1.ReclaimDeserved:
-	case v1alpha1.ReclaimFairShare:
+	case "", v1beta1.ReclaimDeserved:
+	case v1beta1.ReclaimFairShare:
 		p.Reclaim = wire.Reclaim_RECLAIM_FAIR_SHARE
-	case v1alpha1.ReclaimNever:
+	case v1beta1.ReclaimNever:
 		p.Reclaim = wire.Reclaim_RECLAIM_NEVER
 	default:
 		return nil, fmt.Errorf("spec.reclaimPolicy: %q is not one of Deserved, FairShare and Never", api.Shorten(string(s.ReclaimPolicy), maxWord))
 	}
 	switch s.PreemptionPolicy {
 	case "":
-	case v1alpha1.PreemptNever, v1alpha1.PreemptLowerPriority:
-		p.Preempts = new(s.PreemptionPolicy == v1alpha1.PreemptLowerPriority)
+	case v1beta1.PreemptNever, v1beta1.PreemptLowerPriority:
+		p.Preempts = new(s.PreemptionPolicy == v1beta1.PreemptLowerPriority)
 	default:
 		return nil, fmt.Errorf("spec.preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(string(s.PreemptionPolicy), maxWord))
 	}
@@ -91,8 +91,8 @@ func policy(s *v1alpha1.QueueSpec) (*wire.QueuePolicy, error) {
 		case d.said == nil:
 		case d.said.Duration < 0:
 			return nil, fmt.Errorf("%s: it is negative: %s", d.field, d.said.Duration)
-		case d.said.Duration > v1alpha1.MaxPolicyDuration:
-			return nil, fmt.Errorf("%s: it is %s, the limit is %s", d.field, d.said.Duration, v1alpha1.MaxPolicyDuration)
+		case d.said.Duration > v1beta1.MaxPolicyDuration:
+			return nil, fmt.Errorf("%s: it is %s, the limit is %s", d.field, d.said.Duration, v1beta1.MaxPolicyDuration)
 		default: // part of a millisecond counts as one
 			*d.to = new((d.said.Duration + time.Millisecond - 1).Milliseconds())
 		}

@@ -25,7 +25,7 @@ import (
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
@@ -294,7 +294,7 @@ func crashAfter(ops []coordinator.Op) {
 func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	queues, err := kube.List[*v1alpha1.Queue](ctx, c.process.Kube.Basalt, "queues", c.process.Log)
+	queues, err := kube.List[*v1beta1.Queue](ctx, c.process.Kube.Basalt, "queues", c.process.Log)
 	if err != nil {
 		c.process.Log.Warn("cannot read queue statuses at the start of the term", "error", err)
 		return 0

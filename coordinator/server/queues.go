@@ -17,7 +17,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
 )
@@ -95,9 +95,9 @@ func follow[T interface {
 
 // followQueues turns Queues into events, until ctx ends.
 func (t *term) followQueues(ctx context.Context) {
-	follow(t, ctx, t.clients.Basalt, "queues", func(q *v1alpha1.Queue) *v1alpha1.Queue { return q },
-		func(q *v1alpha1.Queue) coordinator.Event { return effect.QueueSeen(q) },
-		func(q *v1alpha1.Queue) coordinator.Event {
+	follow(t, ctx, t.clients.Basalt, "queues", func(q *v1beta1.Queue) *v1beta1.Queue { return q },
+		func(q *v1beta1.Queue) coordinator.Event { return effect.QueueSeen(q) },
+		func(q *v1beta1.Queue) coordinator.Event {
 			return coordinator.QueueGone{Name: q.Name, UID: string(q.UID)}
 		},
 		coordinator.QueuesSynced{})
@@ -135,12 +135,12 @@ func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want b
 		if err != nil {
 			return fmt.Errorf("set finalizer of queue %s: %w", name, err)
 		}
-		if slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want {
+		if slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) == want {
 			return nil
 		}
-		finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerCharged })
+		finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1beta1.FinalizerCharged })
 		if want {
-			finalizers = append(finalizers, v1alpha1.FinalizerCharged)
+			finalizers = append(finalizers, v1beta1.FinalizerCharged)
 		}
 		patch, err := json.Marshal([]map[string]any{
 			{"op": "test", "path": "/metadata/uid", "value": uid},
@@ -166,7 +166,7 @@ func setFinalizer(ctx context.Context, c *kube.Clients, name, uid string, want b
 
 // createQueue makes an empty Queue; that it exists by now is fine.
 func createQueue(ctx context.Context, c *kube.Clients, name string) error {
-	q := &v1alpha1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	q := &v1beta1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err := c.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("create queue %s: %w", name, err)

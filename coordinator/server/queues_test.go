@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 	"basalt.dev/basalt/coordinator"
@@ -26,14 +26,14 @@ func TestMain(m *testing.M) { localtest.Run(m) }
 // A new list of as many queues as an API server may hold is compared with the old one in a moment.
 func TestNewListIsComparedInLinearTime(t *testing.T) {
 	const queues = 200_000
-	list := func(from, to int) (out []*v1alpha1.Queue) {
+	list := func(from, to int) (out []*v1beta1.Queue) {
 		for i := from; i < to; i++ {
 			name := strconv.Itoa(i)
-			out = append(out, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+			out = append(out, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
 		}
 		return out
 	}
-	r := roster[*v1alpha1.Queue]{}
+	r := roster[*v1beta1.Queue]{}
 	if gone := r.replace(list(0, queues)); len(gone) != 0 {
 		t.Fatalf("%d are gone of none", len(gone))
 	}
@@ -73,9 +73,9 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func() *v1alpha1.Queue {
+	get := func() *v1beta1.Queue {
 		t.Helper()
-		var q v1alpha1.Queue
+		var q v1beta1.Queue
 		if err := admin.Basalt.Get().Resource("queues").Name("team").Do(ctx).Into(&q); err != nil {
 			t.Fatal(err)
 		}
@@ -106,13 +106,13 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := get()
-	if !slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) || !slices.Contains(q.Finalizers, "example.com/theirs") || len(q.Annotations["edit"]) != 20 {
+	if !slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) || !slices.Contains(q.Finalizers, "example.com/theirs") || len(q.Annotations["edit"]) != 20 {
 		t.Fatalf("finalizers %v, annotations %v", q.Finalizers, q.Annotations)
 	}
 	if err := setFinalizer(ctx, ours, "team", "another-uid", false); err != nil {
 		t.Fatal(err)
 	}
-	if q := get(); !slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) {
+	if q := get(); !slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) {
 		t.Fatal("the finalizer of a namesake was removed")
 	}
 	if err := setFinalizer(ctx, ours, "team", uid, false); err != nil {
@@ -131,7 +131,7 @@ func TestFinalizersAreSetBesideOthers(t *testing.T) {
 		if err := setFinalizer(ctx, ours, "team", uid, want); err != nil {
 			t.Fatal(err)
 		}
-		if q := get(); slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) != want {
+		if q := get(); slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) != want {
 			t.Fatalf("finalizers %v, ours: %t", q.Finalizers, want)
 		}
 	}

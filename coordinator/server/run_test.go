@@ -21,7 +21,7 @@ import (
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -167,7 +167,7 @@ func TestCoordinatorFromStartToStop(t *testing.T) {
 		t.Helper()
 		for range 40 {
 			made++
-			if _, err := server.Create("queues", &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", made)}}); err != nil {
+			if _, err := server.Create("queues", &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", made)}}); err != nil {
 				t.Fatal(err)
 			}
 		}

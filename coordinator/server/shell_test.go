@@ -20,7 +20,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
 )
@@ -52,7 +52,7 @@ func TestFinalizersThatCannotBeSet(t *testing.T) {
 			}
 			patches++
 			body, _ := io.ReadAll(r.Body)
-			for _, part := range []string{`"/metadata/uid","value":"u"`, `"/metadata/finalizers","value":null`, v1alpha1.FinalizerCharged} {
+			for _, part := range []string{`"/metadata/uid","value":"u"`, `"/metadata/finalizers","value":null`, v1beta1.FinalizerCharged} {
 				if !strings.Contains(string(body), part) {
 					t.Errorf("the patch lacks %s: %s", part, body)
 				}
@@ -75,7 +75,7 @@ func TestFinalizersThatAreSet(t *testing.T) {
 			if r.Method != http.MethodGet {
 				t.Errorf("%s of a queue whose finalizer is as it should be", r.Method)
 			}
-			finalizers := map[bool]string{true: `"` + v1alpha1.FinalizerCharged + `"`}[has]
+			finalizers := map[bool]string{true: `"` + v1beta1.FinalizerCharged + `"`}[has]
 			fmt.Fprintf(w, `{"metadata":{"name":"a","uid":"u","resourceVersion":"3","finalizers":[%s]}}`, finalizers)
 		})
 		if err := setFinalizer(t.Context(), clients, "a", "u", has); err != nil {

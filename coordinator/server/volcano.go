@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano/mirror"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -40,8 +40,8 @@ type volcanoQueues struct {
 	write   bool
 	events  *kube.Recorder
 
-	theirs   *shown[*v1beta1.Queue]
-	ours     *shown[*v1alpha1.Queue]
+	theirs   *shown[*volcano.Queue]
+	ours     *shown[*v1beta1.Queue]
 	commands *shown[*bus.Command]
 
 	told    map[string]string       // why a Queue of Volcano's has no mirror, by its name, as it was told
@@ -69,10 +69,10 @@ func (t *term) followVolcano(ctx context.Context, write bool) {
 		t.log.Error("cannot record events", "error", err)
 		return
 	}
-	t.clients.WhileServed(ctx, t.log, v1beta1.SchemeGroupVersion, "queues", func(ctx context.Context) {
+	t.clients.WhileServed(ctx, t.log, volcano.SchemeGroupVersion, "queues", func(ctx context.Context) {
 		v := &volcanoQueues{
 			clients: t.clients, log: t.log, write: write, events: events,
-			theirs: &shown[*v1beta1.Queue]{}, ours: &shown[*v1alpha1.Queue]{}, commands: &shown[*bus.Command]{},
+			theirs: &shown[*volcano.Queue]{}, ours: &shown[*v1beta1.Queue]{}, commands: &shown[*bus.Command]{},
 			told: map[string]string{}, refused: map[string]refusal{}, written: map[types.UID]writing{}, done: map[types.UID]time.Time{},
 		}
 		v.run(ctx)
@@ -86,7 +86,7 @@ func (v *volcanoQueues) run(ctx context.Context) {
 	defer wg.Wait()
 	changed := make(chan struct{}, 1)
 	wg.Go(func() {
-		v.theirs.follow(ctx, v.clients.Volcano, "queues", "queues."+v1beta1.GroupName, v.log, changed, stripVolcanoQueue)
+		v.theirs.follow(ctx, v.clients.Volcano, "queues", "queues."+volcano.GroupName, v.log, changed, stripVolcanoQueue)
 	})
 	wg.Go(func() { v.ours.follow(ctx, v.clients.Basalt, "queues", "queues", v.log, changed, nil) })
 	if v.write {
@@ -111,7 +111,7 @@ func (v *volcanoQueues) run(ctx context.Context) {
 }
 
 // look does what is to be done now.
-func (v *volcanoQueues) look(ctx context.Context, theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) {
+func (v *volcanoQueues) look(ctx context.Context, theirs []*volcano.Queue, ours []*v1beta1.Queue) {
 	now := time.Now()
 	maps.DeleteFunc(v.refused, func(_ string, r refusal) bool { return now.Sub(r.at) >= restFailed })
 	maps.DeleteFunc(v.written, func(_ types.UID, w writing) bool { return now.Sub(w.at) >= holdFor })
@@ -151,7 +151,7 @@ func (v *volcanoQueues) look(ctx context.Context, theirs []*v1beta1.Queue, ours 
 }
 
 // pending returns the Commands that are to be carried out, by the Queue of Volcano's that they are for.
-func (v *volcanoQueues) pending(theirs []*v1beta1.Queue, now time.Time) map[types.UID][]*bus.Command {
+func (v *volcanoQueues) pending(theirs []*volcano.Queue, now time.Time) map[types.UID][]*bus.Command {
 	all, _ := v.commands.all()
 	there := make(map[types.UID]bool, len(all))
 	for _, c := range all {
@@ -162,7 +162,7 @@ func (v *volcanoQueues) pending(theirs []*v1beta1.Queue, now time.Time) map[type
 }
 
 // obey returns Volcano's Queues as they are to be after their Commands: those of Basalt are opened and closed before Volcano's say so.
-func (v *volcanoQueues) obey(ctx context.Context, theirs []*v1beta1.Queue, standIns map[string]*v1alpha1.Queue, commands map[types.UID][]*bus.Command) []*v1beta1.Queue {
+func (v *volcanoQueues) obey(ctx context.Context, theirs []*volcano.Queue, standIns map[string]*v1beta1.Queue, commands map[types.UID][]*bus.Command) []*volcano.Queue {
 	if len(commands) == 0 || !v.holds(ctx) {
 		return theirs
 	}
@@ -196,7 +196,7 @@ func (v *volcanoQueues) carryOut(ctx context.Context, s mirror.Step) error {
 	case mirror.Make:
 		return v.clients.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error()
 	case mirror.Set:
-		var after v1alpha1.Queue
+		var after v1beta1.Queue
 		err := v.clients.Basalt.Put().Resource("queues").Name(q.Name).Body(q).Do(ctx).Into(&after)
 		if err == nil {
 			v.written[q.UID] = writing{time.Now(), after.ResourceVersion}
@@ -216,7 +216,7 @@ func (v *volcanoQueues) unseen(o metav1.Object) bool {
 }
 
 // tell says at each Queue of Volcano's why it has no mirror, once.
-func (v *volcanoQueues) tell(theirs []*v1beta1.Queue, problems map[string]string) {
+func (v *volcanoQueues) tell(theirs []*volcano.Queue, problems map[string]string) {
 	for _, q := range theirs {
 		switch why := problems[q.Name]; {
 		case why == "":
@@ -229,12 +229,12 @@ func (v *volcanoQueues) tell(theirs []*v1beta1.Queue, problems map[string]string
 	}
 }
 
-func about(q *v1beta1.Queue) corev1.ObjectReference {
-	return corev1.ObjectReference{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue", Name: q.Name, UID: q.UID}
+func about(q *volcano.Queue) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: volcano.SchemeGroupVersion.String(), Kind: "Queue", Name: q.Name, UID: q.UID}
 }
 
 // report writes statuses of Volcano's Queues, and deletes the Commands that were carried out.
-func (v *volcanoQueues) report(ctx context.Context, theirs []*v1beta1.Queue, standIns map[string]*v1alpha1.Queue, commands map[types.UID][]*bus.Command) {
+func (v *volcanoQueues) report(ctx context.Context, theirs []*volcano.Queue, standIns map[string]*v1beta1.Queue, commands map[types.UID][]*bus.Command) {
 	for _, q := range theirs {
 		standIn := standIns[q.Name]
 		want := mirror.StatusOf(q, standIn, commands[q.UID])
@@ -271,7 +271,7 @@ func (v *volcanoQueues) report(ctx context.Context, theirs []*v1beta1.Queue, sta
 
 // writeStatus has a Queue of Volcano's say what is charged, and its state. Other fields stay. It names no version: who changes the
 // spec meanwhile is no conflict, and what another writer of the status does is seen and written over at the next look.
-func (v *volcanoQueues) writeStatus(ctx context.Context, q *v1beta1.Queue, want mirror.Status) error {
+func (v *volcanoQueues) writeStatus(ctx context.Context, q *volcano.Queue, want mirror.Status) error {
 	if want.Shown(q) {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (v *volcanoQueues) writeStatus(ctx context.Context, q *v1beta1.Queue, want 
 	if err != nil {
 		return err
 	}
-	var after v1beta1.Queue
+	var after volcano.Queue
 	if err := v.clients.Volcano.Patch(types.MergePatchType).Resource("queues").Name(q.Name).SubResource("status").Body(patch).Do(ctx).Into(&after); err != nil {
 		return err
 	}
@@ -352,12 +352,12 @@ func (s *shown[T]) follow(ctx context.Context, client rest.Interface, resource, 
 }
 
 // stripVolcanoQueue and stripCommand keep what package mirror reads.
-func stripVolcanoQueue(q *v1beta1.Queue) *v1beta1.Queue {
-	return &v1beta1.Queue{
+func stripVolcanoQueue(q *volcano.Queue) *volcano.Queue {
+	return &volcano.Queue{
 		ObjectMeta: api.StripMeta(&q.ObjectMeta),
-		Spec: v1beta1.QueueSpec{Capability: q.Spec.Capability, Guarantee: q.Spec.Guarantee, Deserved: q.Spec.Deserved, Weight: q.Spec.Weight,
+		Spec: volcano.QueueSpec{Capability: q.Spec.Capability, Guarantee: q.Spec.Guarantee, Deserved: q.Spec.Deserved, Weight: q.Spec.Weight,
 			Priority: q.Spec.Priority, Reclaimable: q.Spec.Reclaimable, Parent: q.Spec.Parent},
-		Status: v1beta1.QueueStatus{State: q.Status.State, Allocated: q.Status.Allocated},
+		Status: volcano.QueueStatus{State: q.Status.State, Allocated: q.Status.Allocated},
 	}
 }
 

@@ -2,14 +2,14 @@ package event
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Events of the home core.
 
 // PodGroupSeen brings a PodGroup that was added or changed: one of Basalt's, or one of another kind that is read as one.
 type PodGroupSeen struct {
-	PodGroup *v1alpha1.PodGroup
+	PodGroup *v1beta1.PodGroup
 	Foreign  *api.ForeignGroup // of another kind, or of Basalt's with minResources
 }
 
@@ -20,7 +20,7 @@ type PodGroupGone struct {
 }
 
 // QueueSeen brings a Queue that was added or changed.
-type QueueSeen struct{ Queue *v1alpha1.Queue }
+type QueueSeen struct{ Queue *v1beta1.Queue }
 
 // QueueGone says that a Queue was deleted.
 type QueueGone struct{ Name, UID string }
@@ -87,14 +87,14 @@ const (
 type WriteQueueStatus struct {
 	ID         uint64
 	Queue, UID string
-	Status     *v1alpha1.QueueStatus
+	Status     *v1beta1.QueueStatus
 }
 
 // WritePodGroupStatus asks for a merge patch of a PodGroup's status.
 type WritePodGroupStatus struct {
 	ID                   uint64
 	Namespace, Name, UID string
-	Status               *v1alpha1.PodGroupStatus
+	Status               *v1beta1.PodGroupStatus
 }
 
 // WriteGroupStatus asks for the status of a group of another kind than Basalt's. It is answered with StatusWritten.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -28,7 +28,7 @@ type admission struct {
 // admitsEarly reports whether a gang that cannot be placed is to have a reservation all the same.
 func (c *Core) admitsEarly(g *gang, why report.Reason) bool {
 	if g.group == nil || !c.writesStatusOf[g.name.Kind] || len(g.group.Floor) == 0 ||
-		!why.Is(v1alpha1.ReasonNotEnoughPods) && !why.Is(v1alpha1.ReasonNotEnoughPodsOfTask) {
+		!why.Is(v1beta1.ReasonNotEnoughPods) && !why.Is(v1beta1.ReasonNotEnoughPodsOfTask) {
 		return false
 	}
 	if c.now.Before(g.admission.notBefore) {
@@ -90,9 +90,9 @@ func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
 	}
 	s.Reserved.Yes, s.Scheduled.Yes = g.started || c.admitted(g), g.started
 	s.Ended = g.started && len(g.members) > 0 && g.tally.unfinished == 0
-	if !g.started && !g.blocked.Is(v1alpha1.ReasonNotEnoughPods) && !g.blocked.Is(v1alpha1.ReasonPending) {
+	if !g.started && !g.blocked.Is(v1beta1.ReasonNotEnoughPods) && !g.blocked.Is(v1beta1.ReasonPending) {
 		s.Reserved.Message = api.Shorten(g.blocked.Message, api.MaxGroupMessage)
-		if g.blocked.Is(v1alpha1.ReasonNotEnoughPodsOfTask) {
+		if g.blocked.Is(v1beta1.ReasonNotEnoughPodsOfTask) {
 			s.Reserved.Reason = g.blocked.Code
 		}
 	}

@@ -2,7 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
@@ -174,7 +174,7 @@ func (c *Core) scheduledVerdict(g *gang) report.Verdict {
 		return report.Verdict{Yes: true, Reason: report.Scheduled(g.minCount())}
 	case g.partly:
 		return report.Verdict{Reason: c.partWords(g)}
-	case g.blocked.OfPlacing() || g.blocked.Is(v1alpha1.ReasonWaiting):
+	case g.blocked.OfPlacing() || g.blocked.Is(v1beta1.ReasonWaiting):
 		return report.Verdict{Reason: g.blocked}
 	}
 	return report.Verdict{Reason: report.NotPlaced()}
@@ -187,7 +187,7 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 		return g.words()
 	case scheduled.Yes:
 		return report.Reason{Code: scheduled.Code}
-	case !scheduled.Is(v1alpha1.ReasonWaiting):
+	case !scheduled.Is(v1beta1.ReasonWaiting):
 		return scheduled.Reason
 	case !reserved.Yes:
 		return reserved.Reason
@@ -215,7 +215,7 @@ func (g *gang) podReason(p *pod) report.Reason {
 	case g.state == binding && (!g.partly || p.stage != nowhere):
 		return report.Reason{}
 	}
-	if p.told != "" && g.blocked.Is(v1alpha1.ReasonWaiting) {
+	if p.told != "" && g.blocked.Is(v1beta1.ReasonWaiting) {
 		return g.blocked // others leave for it: no node is to be bought, and quota is not what it lacks
 	}
 	return g.blocked.OnPod()

@@ -9,7 +9,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -170,7 +170,7 @@ func (g *gang) mayBind() bool {
 func (c *Core) close(g *gang) {
 	c.RolledBack++
 	g.restAsWhole(c.now, g.tally.rejectedWords())
-	c.warn(g, v1alpha1.ReasonRolledBack, c.partWords(g).Message+
+	c.warn(g, v1beta1.ReasonRolledBack, c.partWords(g).Message+
 		": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {
 		c.retreat(g, rollBack)

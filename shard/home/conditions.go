@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -160,7 +160,7 @@ func (c *Core) writeConditions() (all bool) {
 // autoscalers would buy nodes for them meanwhile. It is written before the Commit, which names their versions.
 func (c *Core) tellChosen(g *gang) {
 	for _, p := range g.pick(func(p *pod) bool {
-		return p.stage == held && p.Unbound && p.told == v1alpha1.ReasonUnschedulable && !p.changing() && !c.now.Before(p.explainAgain)
+		return p.stage == held && p.Unbound && p.told == v1beta1.ReasonUnschedulable && !p.changing() && !c.now.Before(p.explainAgain)
 	}) {
 		if !c.explains.Take(c.now) {
 			return
@@ -194,7 +194,7 @@ func (c *Core) conditionWritten(w write, e event.StatusWritten) {
 		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gist, c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
 		switch {
-		case w.reason == v1alpha1.ReasonWaiting, same: // nothing failed, or nothing else
+		case w.reason == v1beta1.ReasonWaiting, same: // nothing failed, or nothing else
 		case again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace: // the rest of what is allowed is for what is told first
 			c.EventsDropped++
 		default:

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -32,7 +32,7 @@ func (c *Core) tell(about event.PodGroupEvent) {
 // tellPod says at a pod why it waits. It goes with a condition, which has a budget.
 func (c *Core) tellPod(p *pod, message string) {
 	c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
-		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(message)})
+		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(message)})
 }
 
 // tellUnheeded says at a pod that it is placed without what nobody can heed: its wishes, words that only look like
@@ -44,14 +44,14 @@ func (c *Core) tellUnheeded(p *pod) {
 	}
 	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true}
 	if p.Unheeded != "" {
-		said.Reason, said.Message = v1alpha1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
+		said.Reason, said.Message = v1beta1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
 		if strings.HasPrefix(p.Unheeded, "metadata.") {
-			said.Reason = v1alpha1.ReasonUnknownKey
+			said.Reason = v1beta1.ReasonUnknownKey
 		}
 		c.tell(said)
 	}
 	if words := c.repellers.ignored(p.Pod); words != "" {
-		said.Reason, said.Message = v1alpha1.ReasonAntiAffinityIgnored, words
+		said.Reason, said.Message = v1beta1.ReasonAntiAffinityIgnored, words
 		c.tell(said)
 	}
 }
@@ -71,7 +71,7 @@ func (c *Core) tellWaiting(g *gang, now report.Reason) {
 	}
 	g.told = now.Code
 	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true,
-		Reason: v1alpha1.ReasonFailedScheduling, Message: report.Short(now.Message)})
+		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(now.Message)})
 }
 
 // toldOfVolumes bounds the pods of a gang that are told what they wait for.
@@ -90,7 +90,7 @@ func (c *Core) tellVolumes(g *gang) {
 	}
 	g.volumesTold = true
 	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1alpha1.ReasonWaitingForVolumes, Message: report.Short(g.blocked.Message)}
+		Reason: v1beta1.ReasonWaitingForVolumes, Message: report.Short(g.blocked.Message)}
 	if g.group != nil && g.name.Kind != api.ImpliedGroup {
 		c.tell(about)
 	}
@@ -119,7 +119,7 @@ func (c *Core) tellStarted(g *gang) {
 		message += fmt.Sprintf(", %s after the gang was complete", c.now.Sub(g.since).Round(time.Millisecond))
 	}
 	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1alpha1.ReasonScheduled, Message: message})
+		Reason: v1beta1.ReasonScheduled, Message: message})
 }
 
 // SetPodEvents has an event written on each pod that is bound from now on, or on none.
@@ -129,7 +129,7 @@ func (c *Core) SetPodEvents(on bool) { c.cfg.PodEvents = on }
 func (c *Core) tellBound(p *pod, node string) {
 	if c.cfg.PodEvents {
 		c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Reason: v1alpha1.ReasonScheduled, Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
+			Reason: v1beta1.ReasonScheduled, Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -43,7 +43,7 @@ func (c *Core) boundByOthers(p *pod) {
 	c.warnedOfOthers = c.now
 	c.log(slog.LevelWarn, "somebody else bound a pod that Basalt is to place: does another scheduler serve its spec.schedulerName?",
 		slog.String("pod", p.Namespace+"/"+p.Name), slog.String("node", p.Node), slog.Uint64("so far", c.BoundByOthers))
-	c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true, Reason: v1alpha1.ReasonBoundByOthers,
+	c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true, Reason: v1beta1.ReasonBoundByOthers,
 		Message: "somebody else bound this pod to node " + p.Node + ", though Basalt is to place it: does another scheduler serve its spec.schedulerName?"})
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/home/report"
@@ -262,7 +262,7 @@ func (g *gang) words() report.Reason {
 }
 
 // shows reports whether a PodGroup has a condition.
-func shows(s *v1alpha1.PodGroupStatus, condition string) bool {
+func shows(s *v1beta1.PodGroupStatus, condition string) bool {
 	return s != nil && meta.IsStatusConditionTrue(s.Conditions, condition)
 }
 

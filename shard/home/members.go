@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // tally counts the members of a gang; it is made anew whenever the gang is looked at.
@@ -121,7 +121,7 @@ func (c *Core) completeSince(g *gang) time.Time {
 	var at time.Time
 	narrow := 0
 	if g.group != nil {
-		if at = g.group.Created; !at.IsZero() && shows(g.group.Status, v1alpha1.ConditionDisruptionTarget) {
+		if at = g.group.Created; !at.IsZero() && shows(g.group.Status, v1beta1.ConditionDisruptionTarget) {
 			return at
 		}
 	}

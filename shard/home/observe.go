@@ -3,7 +3,7 @@ package home
 import (
 	"time"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Durations for metrics. The core only collects them; a shell that does not ask costs a few kilobytes.
@@ -63,10 +63,10 @@ func (c *Core) observeTakeover() {
 	c.gainingSince = time.Time{}
 }
 
-// waitReason returns why a gang waits, as a code of package v1alpha1.
+// waitReason returns why a gang waits, as a code of package v1beta1.
 func (g *gang) waitReason() string {
 	if w := g.words(); !w.None() {
 		return w.Code
 	}
-	return v1alpha1.ReasonWaiting
+	return v1beta1.ReasonWaiting
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -25,16 +25,16 @@ type editor struct {
 	pods  map[string]*api.Pod
 	queue []event.Event
 
-	statuses map[string]int                      // written, by namespace
-	usages   int                                 // statuses of Queues
-	shown    map[string]*v1alpha1.PodGroupStatus // the last that was written, by name
-	queues   map[string]*v1alpha1.QueueStatus
+	statuses map[string]int                     // written, by namespace
+	usages   int                                // statuses of Queues
+	shown    map[string]*v1beta1.PodGroupStatus // the last that was written, by name
+	queues   map[string]*v1beta1.QueueStatus
 	bytes    map[string]int // of classes in HoldRequests, by namespace
 	searches map[string]int // HoldRequests, by gang
 }
 
 func newEditor(deny bool) *editor {
-	e := &editor{core: logged(New(Config{Self: "a", Strict: true})), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, shown: map[string]*v1alpha1.PodGroupStatus{}, queues: map[string]*v1alpha1.QueueStatus{}, bytes: map[string]int{}, searches: map[string]int{}}
+	e := &editor{core: logged(New(Config{Self: "a", Strict: true})), now: epoch0, deny: deny, work: map[string]int{}, asked: map[string]int{}, pods: map[string]*api.Pod{}, statuses: map[string]int{}, shown: map[string]*v1beta1.PodGroupStatus{}, queues: map[string]*v1beta1.QueueStatus{}, bytes: map[string]int{}, searches: map[string]int{}}
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	for i := range t.Changed {
 		t.Changed[i] = 1
@@ -107,7 +107,7 @@ func (e *editor) answer(s event.Send) {
 }
 
 func (e *editor) group(namespace, name string, least int32, queue, class string) {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.NewTime(epoch0)}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.NewTime(epoch0)}}
 	g.Spec.Queue, g.Spec.PriorityClassName, g.Spec.SchedulingPolicy.Gang.MinCount = queue, class, least
 	e.step(event.PodGroupSeen{PodGroup: g})
 }

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -152,7 +152,7 @@ func (c *Core) goesStale(g *gang) bool {
 }
 
 // seeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone.
-func (c *Core) seeRepair(queue, uid string, spec *v1alpha1.QueueSpec) {
+func (c *Core) seeRepair(queue, uid string, spec *v1beta1.QueueSpec) {
 	if !c.objects.SeeRepair(queue, uid, spec) {
 		return
 	}

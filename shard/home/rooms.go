@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -191,13 +191,13 @@ func (c *Core) keepRooms(g *gang) bool {
 	}
 	if all && g.state == holding {
 		g.rooms = rooms{slices: g.rooms.slices} // if a Commit is refused, the rooms are requested in the same domains
-		if g.blocked.Is(v1alpha1.ReasonWaiting) {
+		if g.blocked.Is(v1beta1.ReasonWaiting) {
 			g.blocked = report.Reason{}
 		}
 		return true
 	}
 	if g.state == holding && ch.claimed() {
-		g.blocked = report.Reason{Code: v1alpha1.ReasonWaiting, Message: report.Claims(ch.victims)}
+		g.blocked = report.Reason{Code: v1beta1.ReasonWaiting, Message: report.Claims(ch.victims)}
 	}
 	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.awaitsInVain(g) {
 		c.renounce(g)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	scripts "basalt.dev/basalt/bench/prove/script"
 	"basalt.dev/basalt/shard/event"
@@ -377,18 +377,18 @@ func (s *script) run(line string) []string {
 
 	// group also takes stale=DURATION
 	case "group": // NAME [whole deleting scheduled evicted volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
 		g.Spec.PriorityClassName = w.value["class"]
 		g.Spec.SchedulingPolicy.Gang.MinCount = int32(w.toNum(w.or("min", "1")))
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{}
-		for mode, key := range map[v1alpha1.TopologyMode]string{v1alpha1.TopologyMode(w.or("mode", "Required")): w.value["require"], v1alpha1.TopologyPreferred: w.value["prefer"]} {
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{}
+		for mode, key := range map[v1beta1.TopologyMode]string{v1beta1.TopologyMode(w.or("mode", "Required")): w.value["require"], v1beta1.TopologyPreferred: w.value["prefer"]} {
 			if key != "" {
-				g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1alpha1.TopologyConstraint{Key: key, Mode: mode})
+				g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1beta1.TopologyConstraint{Key: key, Mode: mode})
 			}
 		}
 		if key, size, ok := strings.Cut(w.value["slice"], ":"); ok {
-			g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1alpha1.TopologyConstraint{Key: key, SliceSize: int32(w.toNum(size))})
+			g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, v1beta1.TopologyConstraint{Key: key, SliceSize: int32(w.toNum(size))})
 		}
 		if w.value["timeout"] != "" {
 			seconds := int32(w.num("timeout"))
@@ -396,17 +396,17 @@ func (s *script) run(line string) []string {
 		}
 		g.Spec.StaleAfter = w.duration("stale")
 		if w.has("whole") {
-			g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
+			g.Spec.DisruptionMode = v1beta1.DisruptPodGroup
 		}
 		if w.has("deleting") {
 			now := metav1.NewTime(s.now)
 			g.DeletionTimestamp = &now
 		}
 		if w.has("scheduled") {
-			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
+			g.Status = &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1beta1.ConditionPodGroupInitiallyScheduled, Status: metav1.ConditionTrue}}}
 		}
 		if w.has("evicted") {
-			g.Status = &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionDisruptionTarget, Status: metav1.ConditionTrue, Message: "evicted so that gang ns/h can start"}}}
+			g.Status = &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Writer: "z"}, Conditions: []metav1.Condition{{Type: v1beta1.ConditionDisruptionTarget, Status: metav1.ConditionTrue, Message: "evicted so that gang ns/h can start"}}}
 		}
 		foreign := &api.ForeignGroup{Kind: api.VolcanoGroup, Status: api.GroupStatus{Scheduled: api.Verdict{Yes: w.has("started")}, Reserved: api.Verdict{Yes: w.has("started") || w.has("admitted")}}}
 		for role := range strings.SplitSeq(w.value["roles"], ",") {
@@ -423,7 +423,7 @@ func (s *script) run(line string) []string {
 			return s.step(event.PodGroupSeen{PodGroup: g, Foreign: &api.ForeignGroup{Floor: foreign.Floor}})
 		}
 		if field := w.value["refused"]; field != "" {
-			foreign.Refused = &api.Refusal{Reason: v1alpha1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}
+			foreign.Refused = &api.Refusal{Reason: v1beta1.ReasonUnsupportedConstraint, Message: field + " is not supported yet"}
 		}
 		return s.step(event.PodGroupSeen{PodGroup: g, Foreign: foreign})
 
@@ -451,9 +451,9 @@ func (s *script) run(line string) []string {
 		return s.step(event.PriorityClassSeen{Name: w.plain[0], Value: w.toNum(w.plain[1])})
 
 	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE repair=DURATION stale=DURATION
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
 		if f := strings.Split(w.value["written"], "/"); len(f) == 3 {
-			q.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
+			q.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
 		}
 		q.Spec.RepairFor, q.Spec.StaleAfter = w.duration("repair"), w.duration("stale")
 		return s.step(event.QueueSeen{Queue: q})
@@ -769,11 +769,11 @@ func (s *script) run(line string) []string {
 		} {
 			out = append(out, from("b", body)...)
 		}
-		bare := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bare"}}
+		bare := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bare"}}
 		for _, ev := range []event.Event{nil, event.TableSeen{}, event.StoreRead{}, event.StoreRead{Revision: 1, Reservations: []event.StoredReservation{{}}},
 			event.PodSeen{}, event.PodSeen{Pod: &api.Pod{}}, event.PodSeen{Pod: &api.Pod{UID: "bare", Ours: true}}, event.PodGone{UID: "bare"}, event.PodGone{UID: "bare"}, event.PodGone{}, event.PodGroupSeen{},
 			event.PodGroupSeen{PodGroup: bare}, event.PodGroupGone{},
-			event.QueueSeen{}, event.QueueSeen{Queue: &v1alpha1.Queue{}}, event.QueueGone{},
+			event.QueueSeen{}, event.QueueSeen{Queue: &v1beta1.Queue{}}, event.QueueGone{},
 			event.NamespaceGone{Name: "nowhere"}, event.PriorityClassGone{Name: "none"}, event.CoordinatorSeen{}, event.StatusWritten{ID: 77}, event.Tick{}, event.NodeSeen{}} {
 			out = append(out, s.step(ev)...)
 		}

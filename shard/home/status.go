@@ -5,7 +5,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -134,14 +134,14 @@ func (c *Core) seenStatus(g *gang) {
 	}
 	switch {
 	case g.charge.yields != nil, g.status.RecallsStart(c.now): // it is being taken back
-	case shows(g.group.Status, v1alpha1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
+	case shows(g.group.Status, v1beta1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
 		g.started = true
 	case g.status.ShowsPreempted() && g.started && !g.charge.reserved && g.tally.bound == 0: // what was seen before is out of date
 		c.beginAnew(g)
 	}
 	if !g.started && g.yielded == "" { // a predecessor evicted it, and what it said of that stays until the gang starts again
-		if s := g.group.Status; shows(s, v1alpha1.ConditionDisruptionTarget) {
-			g.yielded = report.Short(meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDisruptionTarget).Message)
+		if s := g.group.Status; shows(s, v1beta1.ConditionDisruptionTarget) {
+			g.yielded = report.Short(meta.FindStatusCondition(s.Conditions, v1beta1.ConditionDisruptionTarget).Message)
 		}
 	}
 	c.touch(g)
@@ -156,7 +156,7 @@ func (c *Core) writeQueueStatuses() {
 		}
 		return c.epochOf(b), c.active[b]
 	}
-	for _, err := range c.queues.Write(c.now, own, func(path, uid string, status *v1alpha1.QueueStatus) uint64 {
+	for _, err := range c.queues.Write(c.now, own, func(path, uid string, status *v1beta1.QueueStatus) uint64 {
 		id := c.nextWrite(write{kind: writeQueue, queue: path})
 		c.emit(event.WriteQueueStatus{ID: id, Queue: path, UID: uid, Status: status})
 		return id

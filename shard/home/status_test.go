@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -40,8 +40,8 @@ func TestStatusWriteThatFailedAfterItWasSeen(t *testing.T) {
 		step(event.Message{From: event.ToCoordinator, Body: &wire.Envelope{Body: &wire.Envelope_QueueUsages{QueueUsages: &wire.QueueUsages{
 			Term: 1, Queues: []*wire.QueueUsage{{Queue: "q", Uid: "u", Admitted: n, Version: version}}}}}})
 	}
-	queue := func(status *v1alpha1.QueueStatus) event.QueueSeen {
-		return event.QueueSeen{Queue: &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "u"}, Status: status}}
+	queue := func(status *v1beta1.QueueStatus) event.QueueSeen {
+		return event.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "u"}, Status: status}}
 	}
 	table := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}
 	step(event.TableSeen{Table: table})
@@ -91,9 +91,9 @@ func TestStatusesStandInLine(t *testing.T) {
 	}
 	group := func(i int, generation int64) {
 		name := fmt.Sprintf("g%03d", i)
-		step(event.PodGroupSeen{PodGroup: &v1alpha1.PodGroup{
+		step(event.PodGroupSeen{PodGroup: &v1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Generation: generation},
-			Spec:       v1alpha1.PodGroupSpec{Queue: "q", SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 2}}}}})
+			Spec:       v1beta1.PodGroupSpec{Queue: "q", SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 2}}}}})
 	}
 	step(event.NamespaceSeen{Name: "ns"})
 	step(event.TableSeen{Table: &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}}}})
@@ -190,7 +190,7 @@ func TestQueueStatusesAreFair(t *testing.T) {
 	}
 	for i := range queues {
 		name := fmt.Sprintf("q%d", i)
-		e.step(event.QueueSeen{Queue: &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}})
+		e.step(event.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}})
 		usage(i, 1)
 	}
 	const seconds, budget = 30, 500

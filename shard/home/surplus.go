@@ -7,7 +7,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/plan"
@@ -117,7 +117,7 @@ func (c *Core) condemned(g *gang, pods []*wire.SurplusPod, to *wire.Yielding) {
 	c.Condemned += uint64(n)
 	g.shrunk = report.Shrunk(n, to.GetWhy())
 	disrupts := c.disrupts(g.pick(func(p *pod) bool { return p.isBound() && g.charge.condemned[p.UID] != nil }))
-	c.warn(g, v1alpha1.ReasonShrunk, report.Short(g.shrunk+disrupts))
+	c.warn(g, v1beta1.ReasonShrunk, report.Short(g.shrunk+disrupts))
 	c.mark(g)
 }
 

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/shard/event"
@@ -103,7 +103,7 @@ type worldGroup struct {
 	min              int
 	generation       int64
 	created          time.Time
-	status           *v1alpha1.PodGroupStatus
+	status           *v1beta1.PodGroupStatus
 	least            int  // the lowest minCount it ever had: homes lag
 	ever             int  // pods bound for it
 	completed        bool // as many as that
@@ -535,7 +535,7 @@ func (w *world) changed(p *worldPod) {
 }
 
 func (w *world) groupSeen(g *worldGroup) event.Event {
-	o := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: g.name, UID: types.UID(g.uid), Generation: g.generation, CreationTimestamp: metav1.NewTime(g.created)}, Status: g.status}
+	o := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: g.name, UID: types.UID(g.uid), Generation: g.generation, CreationTimestamp: metav1.NewTime(g.created)}, Status: g.status}
 	o.Spec.Queue = g.queue
 	o.Spec.SchedulingPolicy.Gang.MinCount = int32(g.min)
 	return event.PodGroupSeen{PodGroup: o}
@@ -877,7 +877,7 @@ func (w *world) coordinate(from api.Incarnation, body *wire.Envelope) {
 				if g.implied || r.yields != nil && r.evicted {
 					w.forgetPlacing(g)
 				}
-				if r.yields != nil && r.evicted && !g.implied && g.status != nil && shows(g.status, v1alpha1.ConditionPodGroupInitiallyScheduled) {
+				if r.yields != nil && r.evicted && !g.implied && g.status != nil && shows(g.status, v1beta1.ConditionPodGroupInitiallyScheduled) {
 					w.failf("%s gives the reservation of %s back, which was evicted for another gang and still passes for started", from, g.uid)
 				}
 			}
@@ -1481,7 +1481,7 @@ func (w *world) calm() {
 		if pods >= g.min && left > 0 {
 			w.failf("PodGroup %s (minCount %d) has %d pods of which %d are not bound: %s", g.uid, g.min, pods, left, w.explain(g.uid))
 		}
-		if pods >= g.min && !g.implied && (g.status == nil || !shows(g.status, v1alpha1.ConditionPodGroupInitiallyScheduled)) {
+		if pods >= g.min && !g.implied && (g.status == nil || !shows(g.status, v1beta1.ConditionPodGroupInitiallyScheduled)) {
 			w.failf("PodGroup %s does not say that it was scheduled: %+v %s", g.uid, g.status, w.explain(g.uid))
 		}
 		if pods < g.min && running > 0 && owned && !g.completed && !g.mixed && !before {

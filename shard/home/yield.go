@@ -2,7 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
@@ -93,7 +93,7 @@ func (g *gang) whyEvicted() string {
 // tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
 func (c *Core) tellClaimed(g *gang) {
 	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1alpha1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
+		Reason: v1beta1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
 	switch p := c.pods[g.id]; {
 	case p != nil: // a gang of one has its UID
 		said.Kind, said.Name = api.ImpliedGroup, p.Name

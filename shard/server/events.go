@@ -4,11 +4,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -20,12 +20,12 @@ func (r *recorder) node(o event.NodeEvent) {
 }
 
 func (r *recorder) podGroup(o event.PodGroupEvent) {
-	version, kind := v1alpha1.SchemeGroupVersion, "PodGroup"
+	version, kind := v1beta1.SchemeGroupVersion, "PodGroup"
 	switch o.Kind {
 	case api.ImpliedGroup:
 		version, kind = corev1.SchemeGroupVersion, "Pod"
 	case api.VolcanoGroup:
-		version = v1beta1.SchemeGroupVersion
+		version = volcanov1beta1.SchemeGroupVersion
 	case api.UpstreamGroup:
 		version = schedulingv1beta1.SchemeGroupVersion
 	}

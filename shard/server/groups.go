@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/upstream"
 	"basalt.dev/basalt/api/doors/volcano"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -28,15 +28,15 @@ type foreignGroups[T interface {
 	version schema.GroupVersion // in which there is a resource podgroups
 	client  rest.Interface
 	strip   func(T) T
-	read    func(T) (*v1alpha1.PodGroup, *api.ForeignGroup)
+	read    func(T) (*v1beta1.PodGroup, *api.ForeignGroup)
 
 	synced chan struct{} // closed when they were listed, or there are none
 	once   sync.Once
 }
 
-func (w *watches) volcanoGroups() *foreignGroups[*v1beta1.PodGroup] {
-	return &foreignGroups[*v1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: v1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
-		read: func(g *v1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
+func (w *watches) volcanoGroups() *foreignGroups[*volcanov1beta1.PodGroup] {
+	return &foreignGroups[*volcanov1beta1.PodGroup]{watches: w, kind: api.VolcanoGroup, version: volcanov1beta1.SchemeGroupVersion, client: w.clients.Volcano, strip: volcano.Strip,
+		read: func(g *volcanov1beta1.PodGroup) (*v1beta1.PodGroup, *api.ForeignGroup) {
 			return volcano.Group(g, w.rules.Ignored, w.rules.Levels)
 		},
 		synced: make(chan struct{})}

@@ -17,7 +17,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -41,8 +41,8 @@ func TestOneShardWatches(t *testing.T) {
 		}
 	}
 	for i := range 4 {
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", i)}}
-		q.APIVersion, q.Kind = v1alpha1.SchemeGroupVersion.String(), "Queue"
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", i)}}
+		q.APIVersion, q.Kind = v1beta1.SchemeGroupVersion.String(), "Queue"
 		if err := clients.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error(); err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"log/slog"
 	"net/http/httptest"
 	"slices"
@@ -13,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	v1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ import (
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
@@ -117,7 +118,7 @@ func TestPodEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range all.Items {
-			if e.Regarding.Kind == "Pod" && e.Reason == v1alpha1.ReasonScheduled {
+			if e.Regarding.Kind == "Pod" && e.Reason == v1beta1.ReasonScheduled {
 				pods = append(pods, e.Regarding.Name)
 			}
 		}
@@ -262,7 +263,7 @@ func TestShardFromStartToStop(t *testing.T) {
 	var queues []string
 	for i := range 6 {
 		queues = append(queues, fmt.Sprint("q", i))
-		w.create("queues", &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queues[i]}})
+		w.create("queues", &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queues[i]}})
 	}
 	leader := w.coordinator("coordinator-0")
 	first, second := w.shard("shard-0", time.Minute), w.shard("shard-1", time.Minute)
@@ -299,8 +300,8 @@ func TestShardFromStartToStop(t *testing.T) {
 			t.Errorf("pod %s is bound for %q", name, p.Labels[api.LabelGang])
 		}
 	}
-	w.create("podgroups", &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"},
-		Spec: v1alpha1.PodGroupSpec{Queue: "q0", SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 3}}}})
+	w.create("podgroups", &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"},
+		Spec: v1beta1.PodGroupSpec{Queue: "q0", SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 3}}}})
 	for i := range 3 {
 		w.pod(fmt.Sprint("g", i), map[string]string{api.LabelPodGroup: "g"})
 	}
@@ -318,14 +319,14 @@ func TestShardFromStartToStop(t *testing.T) {
 		}
 	}
 	w.wait("what is charged", func() error {
-		q := w.get("queues", "", "q0").(*v1alpha1.Queue)
+		q := w.get("queues", "", "q0").(*v1beta1.Queue)
 		if q.Status == nil || q.Status.Charged.Cpu().Value() != 4 {
 			return fmt.Errorf("the status is %+v", q.Status)
 		}
 		return nil
 	})
 	w.wait("the PodGroup's status", func() error {
-		g := w.get("podgroups", "default", "g").(*v1alpha1.PodGroup)
+		g := w.get("podgroups", "default", "g").(*v1beta1.PodGroup)
 		if g.Status == nil || g.Status.Bound != 3 {
 			return fmt.Errorf("the status is %+v", g.Status)
 		}

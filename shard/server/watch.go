@@ -24,7 +24,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/relay"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/volume"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
@@ -97,14 +97,14 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 		func(p *schedulingv1.PriorityClass) event.Event { return event.PriorityClassGone{Name: p.Name} })
 	start(priorities.Run, priorities.Synced())
 	queues := follow(w, w.clients.Basalt, "queues", stripQueue,
-		func(q *v1alpha1.Queue) event.Event { return event.QueueSeen{Queue: countable(q)} },
-		func(q *v1alpha1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
+		func(q *v1beta1.Queue) event.Event { return event.QueueSeen{Queue: countable(q)} },
+		func(q *v1beta1.Queue) event.Event { return event.QueueGone{Name: q.Name, UID: string(q.UID)} })
 	start(queues.Run, queues.Synced())
 	groups := follow(w, w.clients.Basalt, "podgroups", stripPodGroup,
-		func(g *v1alpha1.PodGroup) event.Event {
+		func(g *v1beta1.PodGroup) event.Event {
 			return event.PodGroupSeen{PodGroup: g, Foreign: floorOf(g, w.rules.Ignored)}
 		},
-		func(g *v1alpha1.PodGroup) event.Event {
+		func(g *v1beta1.PodGroup) event.Event {
 			return event.PodGroupGone{UID: string(g.UID), Namespace: g.Namespace, Name: g.Name}
 		})
 	start(groups.Run, groups.Synced())
@@ -251,17 +251,17 @@ func relayed[T runtime.Object](w *watches, f *kube.Follower[T], strip func(T) T,
 	relay.Attach(w.relay, f, pace)
 }
 
-func stripQueue(q *v1alpha1.Queue) *v1alpha1.Queue {
-	return &v1alpha1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta, api.LabelVolcanoQueue), Spec: q.Spec, Status: q.Status}
+func stripQueue(q *v1beta1.Queue) *v1beta1.Queue {
+	return &v1beta1.Queue{ObjectMeta: api.StripMeta(&q.ObjectMeta, api.LabelVolcanoQueue), Spec: q.Spec, Status: q.Status}
 }
 
 // countable leaves amounts out of a Queue's status that no status of ours has: to compare 1e2000000000 takes minutes.
-func countable(q *v1alpha1.Queue) *v1alpha1.Queue {
+func countable(q *v1beta1.Queue) *v1beta1.Queue {
 	if q.Status == nil {
 		return q
 	}
 	was := q.Status.Limits
-	charged, now := amounts(q.Status.Charged), v1alpha1.LimitsInForce{Capability: amounts(was.Capability), Guarantee: amounts(was.Guarantee), Deserved: amounts(was.Deserved)}
+	charged, now := amounts(q.Status.Charged), v1beta1.LimitsInForce{Capability: amounts(was.Capability), Guarantee: amounts(was.Guarantee), Deserved: amounts(was.Deserved)}
 	if len(charged) == len(q.Status.Charged) && len(now.Capability) == len(was.Capability) && len(now.Guarantee) == len(was.Guarantee) && len(now.Deserved) == len(was.Deserved) {
 		return q
 	}
@@ -287,7 +287,7 @@ func amounts(l corev1.ResourceList) corev1.ResourceList {
 }
 
 // floorOf returns what spec.minResources says, nil for nothing.
-func floorOf(g *v1alpha1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
+func floorOf(g *v1beta1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
 	if len(g.Spec.MinResources) == 0 {
 		return nil
 	}
@@ -299,8 +299,8 @@ func floorOf(g *v1alpha1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
 	return out
 }
 
-func stripPodGroup(g *v1alpha1.PodGroup) *v1alpha1.PodGroup {
-	return &v1alpha1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+func stripPodGroup(g *v1beta1.PodGroup) *v1beta1.PodGroup {
+	return &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
 }
 
 // Where releases of kube-scheduler differ, a shard follows the release of the API server, also while that is upgraded.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 )
 
@@ -66,8 +66,8 @@ func TestUnreadablePodGroups(t *testing.T) {
 		}
 	}}
 	f := follow(w, clients.Basalt, "podgroups", nil,
-		func(g *v1alpha1.PodGroup) event.Event { return event.PodGroupSeen{PodGroup: g} },
-		func(g *v1alpha1.PodGroup) event.Event { return event.PodGroupGone{UID: string(g.UID)} })
+		func(g *v1beta1.PodGroup) event.Event { return event.PodGroupSeen{PodGroup: g} },
+		func(g *v1beta1.PodGroup) event.Event { return event.PodGroupGone{UID: string(g.UID)} })
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -101,7 +101,7 @@ func TestUnreadablePodGroups(t *testing.T) {
 	}
 }
 
-func conditions(s *v1alpha1.PodGroupStatus) (out []metav1.ConditionStatus) {
+func conditions(s *v1beta1.PodGroupStatus) (out []metav1.ConditionStatus) {
 	for _, c := range s.Conditions {
 		out = append(out, c.Status)
 	}
@@ -111,7 +111,7 @@ func conditions(s *v1alpha1.PodGroupStatus) (out []metav1.ConditionStatus) {
 // Amounts in a Queue's status that take minutes to compare are left out of it, and the object that was seen stays as it is.
 func TestCountable(t *testing.T) {
 	amounts := corev1.ResourceList{"cpu": resource.MustParse("1e2000000000"), "memory": resource.MustParse("1Gi")}
-	q := &v1alpha1.Queue{Status: &v1alpha1.QueueStatus{Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts}, AdmittedGangs: 7}}
+	q := &v1beta1.Queue{Status: &v1beta1.QueueStatus{Charged: amounts, Limits: v1beta1.LimitsInForce{Capability: amounts, Guarantee: amounts}, AdmittedGangs: 7}}
 	got := countable(q).Status
 	for _, l := range []corev1.ResourceList{got.Charged, got.Limits.Capability, got.Limits.Guarantee} {
 		if len(l) != 1 || l.Memory().Value() != 1<<30 {

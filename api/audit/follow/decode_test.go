@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // What the API server accepts and Go does not costs the object its status, or its spec, and nothing else.
@@ -25,7 +25,7 @@ func TestDecode(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.object), &raw); err != nil {
 			t.Fatal(err)
 		}
-		g, err := decode[v1alpha1.PodGroup](raw)
+		g, err := decode[v1beta1.PodGroup](raw)
 		if (err == nil) != c.readable || g.Name != "g" || g.ResourceVersion != "7" || g.Spec.SchedulingPolicy.Gang.MinCount != c.least || (g.Status != nil) != c.status {
 			t.Errorf("%s: %+v, %v", c.name, g, err)
 		}

@@ -35,11 +35,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -172,13 +172,13 @@ func (a *Auditor) Run(ctx context.Context) error {
 		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeSeen{CSINode: o} },
 		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeGone{CSINode: o} }))
 	start(reflectOurs(a, "queues",
-		func(l []*v1alpha1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
-		func(o *v1alpha1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },
-		func(o *v1alpha1.Queue) audit.Event { return audit.QueueGone{Queue: o} }))
+		func(l []*v1beta1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
+		func(o *v1beta1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },
+		func(o *v1beta1.Queue) audit.Event { return audit.QueueGone{Queue: o} }))
 	start(reflectOurs(a, "podgroups",
-		func(l []*v1alpha1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
-		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
-		func(o *v1alpha1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
+		func(l []*v1beta1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
+		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
+		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupGone{PodGroup: o} }))
 	wg.Go(func() { a.followUpstream(klogCtx) })
 	if a.opts.Judge.Volcano {
 		wg.Go(func() { a.followVolcano(klogCtx) })
@@ -486,18 +486,18 @@ func reflectOurs[T any, P interface {
 	metav1.Object
 	runtime.Object
 }](a *Auditor, resource string, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
-	return reflectCustom(a, v1alpha1.SchemeGroupVersion.WithResource(resource), replaced, seen, gone)
+	return reflectCustom(a, v1beta1.SchemeGroupVersion.WithResource(resource), replaced, seen, gone)
 }
 
 // followVolcano watches Volcano's PodGroups once the API server serves them.
 func (a *Auditor) followVolcano(ctx context.Context) {
-	followForeign(ctx, a, api.VolcanoGroup, v1beta1.SchemeGroupVersion,
-		func(o *v1beta1.PodGroup) *v1alpha1.PodGroup {
-			g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Spec.Queue}}
+	followForeign(ctx, a, api.VolcanoGroup, volcanov1beta1.SchemeGroupVersion,
+		func(o *volcanov1beta1.PodGroup) *v1beta1.PodGroup {
+			g := &v1beta1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1beta1.PodGroupSpec{Queue: o.Spec.Queue}}
 			g.Spec.SchedulingPolicy.Gang.MinCount = max(1, o.Spec.MinMember)
 			return g
 		},
-		func(o *v1beta1.PodGroup) v1.ResourceList {
+		func(o *volcanov1beta1.PodGroup) v1.ResourceList {
 			if o.Spec.MinResources == nil {
 				return nil
 			}
@@ -508,8 +508,8 @@ func (a *Auditor) followVolcano(ctx context.Context) {
 // followUpstream watches the PodGroups of scheduling.k8s.io once the API server serves them.
 func (a *Auditor) followUpstream(ctx context.Context) {
 	followForeign(ctx, a, api.UpstreamGroup, schedulingv1beta1.SchemeGroupVersion,
-		func(o *schedulingv1beta1.PodGroup) *v1alpha1.PodGroup {
-			g := &v1alpha1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1alpha1.PodGroupSpec{Queue: o.Labels[api.LabelQueue]}}
+		func(o *schedulingv1beta1.PodGroup) *v1beta1.PodGroup {
+			g := &v1beta1.PodGroup{ObjectMeta: o.ObjectMeta, Spec: v1beta1.PodGroupSpec{Queue: o.Labels[api.LabelQueue]}}
 			g.Spec.SchedulingPolicy.Gang.MinCount = 1
 			if gang := o.Spec.SchedulingPolicy.Gang; gang != nil {
 				g.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
@@ -524,7 +524,7 @@ func followForeign[T any, P interface {
 	*T
 	metav1.Object
 	runtime.Object
-}](ctx context.Context, a *Auditor, kind api.GroupKind, version schema.GroupVersion, as func(P) *v1alpha1.PodGroup, floor func(P) v1.ResourceList) {
+}](ctx context.Context, a *Auditor, kind api.GroupKind, version schema.GroupVersion, as func(P) *v1beta1.PodGroup, floor func(P) v1.ResourceList) {
 	for {
 		list, err := a.core.Discovery().ServerResourcesForGroupVersion(version.String())
 		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
@@ -555,7 +555,7 @@ func reflectCustom[T any, P interface {
 	runtime.Object
 }](a *Auditor, kind schema.GroupVersionResource, replaced func([]P) audit.Event, seen, gone func(P) audit.Event) (run func(context.Context), listed chan struct{}) {
 	resource := kind.Resource
-	if kind.Group != v1alpha1.SchemeGroupVersion.Group {
+	if kind.Group != v1beta1.SchemeGroupVersion.Group {
 		resource = kind.GroupResource().String()
 	}
 	client := a.ours.Resource(kind)

@@ -28,14 +28,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say.
-func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup) {
-	out := &v1alpha1.PodGroup{
+func Group(g *schedulingv1beta1.PodGroup) (*v1beta1.PodGroup, *api.ForeignGroup) {
+	out := &v1beta1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
-		Spec: v1alpha1.PodGroupSpec{Queue: g.Labels[api.LabelQueue], PriorityClassName: g.Spec.PriorityClassName,
+		Spec: v1beta1.PodGroupSpec{Queue: g.Labels[api.LabelQueue], PriorityClassName: g.Spec.PriorityClassName,
 			Preemptible: api.YesOrNo(g.Labels[api.LabelPreemptible])},
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = 1
@@ -43,10 +43,10 @@ func Group(g *schedulingv1beta1.PodGroup) (*v1alpha1.PodGroup, *api.ForeignGroup
 		out.Spec.SchedulingPolicy.Gang.MinCount = max(1, gang.MinCount)
 	}
 	if d := g.Spec.DisruptionMode; d != nil && d.All != nil {
-		out.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
+		out.Spec.DisruptionMode = v1beta1.DisruptPodGroup
 	}
 	if c := g.Spec.SchedulingConstraints; c != nil && len(c.Topology) == 1 {
-		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: c.Topology[0].Key}}}
+		out.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: c.Topology[0].Key}}}
 	}
 	never := g.Spec.PreemptionPolicy != nil && *g.Spec.PreemptionPolicy == schedulingv1beta1.PreemptNever
 	return out, &api.ForeignGroup{Kind: api.UpstreamGroup, Never: never, Status: shown(&g.Status),
@@ -88,7 +88,7 @@ func Strip(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 	}
 	out.Spec.ResourceClaims = s.ResourceClaims[:min(1, len(s.ResourceClaims))]
 	for i := range g.Status.Conditions {
-		if c := &g.Status.Conditions[i]; c.Type == v1alpha1.ConditionQuotaReserved || c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
+		if c := &g.Status.Conditions[i]; c.Type == v1beta1.ConditionQuotaReserved || c.Type == schedulingv1beta1.PodGroupInitiallyScheduled {
 			short := *c
 			short.Message = api.Shorten(c.Message, api.MaxGroupMessage)
 			out.Status.Conditions = append(out.Status.Conditions, short)
@@ -106,7 +106,7 @@ func shown(s *schedulingv1beta1.PodGroupStatus) api.GroupStatus {
 		}
 		return api.Verdict{Yes: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: api.Shorten(c.Message, api.MaxGroupMessage)}
 	}
-	return api.GroupStatus{Reserved: of(v1alpha1.ConditionQuotaReserved), Scheduled: of(schedulingv1beta1.PodGroupInitiallyScheduled)}
+	return api.GroupStatus{Reserved: of(v1beta1.ConditionQuotaReserved), Scheduled: of(schedulingv1beta1.PodGroupInitiallyScheduled)}
 }
 
 // Conditions returns the conditions that say something of a generation of a PodGroup. The transition of one that turns, from what was
@@ -124,7 +124,7 @@ func Conditions(say, seen api.GroupStatus, generation int64, now metav1.Time) []
 		return out
 	}
 	return []map[string]any{
-		condition(v1alpha1.ConditionQuotaReserved, say.Reserved, seen.Reserved),
+		condition(v1beta1.ConditionQuotaReserved, say.Reserved, seen.Reserved),
 		condition(schedulingv1beta1.PodGroupInitiallyScheduled, say.Scheduled, seen.Scheduled),
 	}
 }

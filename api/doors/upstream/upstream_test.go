@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 func TestGroup(t *testing.T) {
@@ -49,7 +49,7 @@ func TestGroup(t *testing.T) {
 			as.Spec.SchedulingPolicy.Gang.MinCount != c.least || as.Spec.Queue != c.queue || more.Status != c.status {
 			t.Errorf("%s: it is read as %+v, %+v", c.what, as, more)
 		}
-		if (as.Spec.DisruptionMode == v1alpha1.DisruptPodGroup) != c.whole {
+		if (as.Spec.DisruptionMode == v1beta1.DisruptPodGroup) != c.whole {
 			t.Errorf("%s: its disruption mode is read as %q", c.what, as.Spec.DisruptionMode)
 		}
 		if in := as.Spec.SchedulingConstraints; (in != nil) != c.rack || c.rack && (len(in.Topology) != 1 || in.Topology[0].Key != "rack") {

@@ -42,10 +42,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // maxTasks bounds the tasks of a PodGroup: each look at its gang counts the pods of each.
@@ -53,11 +53,11 @@ const maxTasks = 256
 
 // Group returns a PodGroup as one of Basalt's, without a status, and what such a one cannot say. Resources that are ignored are not
 // part of its floor. levels are the labels that stand for tiers, the largest first.
-func Group(g *v1beta1.PodGroup, ignored map[string]bool, levels []string) (*v1alpha1.PodGroup, *api.ForeignGroup) {
-	out := &v1alpha1.PodGroup{
+func Group(g *volcano.PodGroup, ignored map[string]bool, levels []string) (*v1beta1.PodGroup, *api.ForeignGroup) {
+	out := &v1beta1.PodGroup{
 		ObjectMeta: api.StripMeta(&g.ObjectMeta),
-		Spec: v1alpha1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName,
-			Preemptible: api.YesOrNo(g.Annotations[v1beta1.PodPreemptable])},
+		Spec: v1beta1.PodGroupSpec{Queue: g.Spec.Queue, PriorityClassName: g.Spec.PriorityClassName,
+			Preemptible: api.YesOrNo(g.Annotations[volcano.PodPreemptable])},
 	}
 	out.Spec.SchedulingPolicy.Gang.MinCount = max(1, g.Spec.MinMember)
 	more := &api.ForeignGroup{Kind: api.VolcanoGroup}
@@ -67,7 +67,7 @@ func Group(g *v1beta1.PodGroup, ignored map[string]bool, levels []string) (*v1al
 	if topology, wrong := within(g.Spec.NetworkTopology, levels); wrong != "" {
 		field = cmp.Or(field, wrong)
 	} else if len(topology) > 0 {
-		out.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+		out.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: topology}
 	}
 	if floor, err := floor(&g.Spec, ignored); err == nil {
 		more.Floor = floor
@@ -79,7 +79,7 @@ func Group(g *v1beta1.PodGroup, ignored map[string]bool, levels []string) (*v1al
 }
 
 // tasks returns how many pods of each task have to start together, sorted by task.
-func tasks(s *v1beta1.PodGroupSpec) []api.Role {
+func tasks(s *volcano.PodGroupSpec) []api.Role {
 	var sum int64
 	for _, n := range s.MinTaskMember {
 		sum += int64(max(0, n))
@@ -97,7 +97,7 @@ func tasks(s *v1beta1.PodGroupSpec) []api.Role {
 }
 
 // refused names what a spec asks for that Basalt cannot do, "" if there is nothing.
-func refused(s *v1beta1.PodGroupSpec) string {
+func refused(s *volcano.PodGroupSpec) string {
 	if s.Queue != "" {
 		if err := api.ValidatePath(s.Queue); err != nil {
 			return "spec.queue: " + err.Error()
@@ -113,7 +113,7 @@ func refused(s *v1beta1.PodGroupSpec) string {
 }
 
 // within returns the topology domains that a network topology asks for, or names what it asks for that there is not.
-func within(t *v1beta1.NetworkTopologySpec, levels []string) (out []v1alpha1.TopologyConstraint, wrong string) {
+func within(t *volcano.NetworkTopologySpec, levels []string) (out []v1beta1.TopologyConstraint, wrong string) {
 	if t == nil {
 		return nil, ""
 	}
@@ -123,9 +123,9 @@ func within(t *v1beta1.NetworkTopologySpec, levels []string) (out []v1alpha1.Top
 		tiers = tiers[1:]
 	}
 	if len(tiers) > 0 {
-		out = []v1alpha1.TopologyConstraint{{Key: tiers[0], Mode: v1alpha1.TopologyPreferred}}
+		out = []v1beta1.TopologyConstraint{{Key: tiers[0], Mode: v1beta1.TopologyPreferred}}
 	}
-	if t.Mode == v1beta1.SoftNetworkTopologyMode {
+	if t.Mode == volcano.SoftNetworkTopologyMode {
 		return out, ""
 	}
 	tier := 0
@@ -146,11 +146,11 @@ func within(t *v1beta1.NetworkTopologySpec, levels []string) (out []v1alpha1.Top
 	if tier == 1 {
 		out = nil
 	}
-	return append(out, v1alpha1.TopologyConstraint{Key: tiers[tier-1], Mode: v1alpha1.TopologyRequired}), ""
+	return append(out, v1beta1.TopologyConstraint{Key: tiers[tier-1], Mode: v1beta1.TopologyRequired}), ""
 }
 
 // floor returns what minResources says that the gang is charged at least.
-func floor(s *v1beta1.PodGroupSpec, ignored map[string]bool) (api.Resources, error) {
+func floor(s *volcano.PodGroupSpec, ignored map[string]bool) (api.Resources, error) {
 	if s.MinResources == nil {
 		return nil, nil
 	}
@@ -193,11 +193,11 @@ func Limits(of corev1.ResourceList) corev1.ResourceList {
 }
 
 // Strip returns what Group reads of a PodGroup. It shares with its argument what it keeps.
-func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
-	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: *Status(shown(&g.Status), metav1.Time{})}
+func Strip(g *volcano.PodGroup) *volcano.PodGroup {
+	out := &volcano.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: *Status(shown(&g.Status), metav1.Time{})}
 	out.Status.Phase = g.Status.Phase
-	if value := g.Annotations[v1beta1.PodPreemptable]; api.YesOrNo(value) != nil {
-		out.Annotations = map[string]string{v1beta1.PodPreemptable: value}
+	if value := g.Annotations[volcano.PodPreemptable]; api.YesOrNo(value) != nil {
+		out.Annotations = map[string]string{volcano.PodPreemptable: value}
 	}
 	if g.Spec.MinResources != nil {
 		out.Spec.MinResources = &corev1.ResourceList{}
@@ -211,23 +211,23 @@ func Strip(g *v1beta1.PodGroup) *v1beta1.PodGroup {
 }
 
 // shown returns what a status says.
-func shown(s *v1beta1.PodGroupStatus) api.GroupStatus {
+func shown(s *volcano.PodGroupStatus) api.GroupStatus {
 	var out api.GroupStatus
 	switch s.Phase {
-	case v1beta1.PodGroupCompleted:
+	case volcano.PodGroupCompleted:
 		out.Ended = true
 		fallthrough
-	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown:
+	case volcano.PodGroupRunning, volcano.PodGroupUnknown:
 		out.Scheduled.Yes = true
 		fallthrough
-	case v1beta1.PodGroupInqueue:
+	case volcano.PodGroupInqueue:
 		out.Reserved.Yes = true
 	}
 	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == v1beta1.PodGroupUnschedulableType && c.Status == corev1.ConditionTrue && c.Message != "" && !out.Scheduled.Yes {
+		if c := &s.Conditions[i]; c.Type == volcano.PodGroupUnschedulableType && c.Status == corev1.ConditionTrue && c.Message != "" && !out.Scheduled.Yes {
 			out.Reserved.Message, out.Reserved.Reason = api.Shorten(c.Message, api.MaxGroupMessage), ""
-			if c.Reason == v1beta1.NotEnoughPodsOfTaskReason {
-				out.Reserved.Reason = v1alpha1.ReasonNotEnoughPodsOfTask
+			if c.Reason == volcano.NotEnoughPodsOfTaskReason {
+				out.Reserved.Reason = v1beta1.ReasonNotEnoughPodsOfTask
 			}
 		}
 	}
@@ -235,29 +235,29 @@ func shown(s *v1beta1.PodGroupStatus) api.GroupStatus {
 }
 
 // Status returns the status that says something, as Volcano's controllers and users read it. They take the condition that changed last.
-func Status(say api.GroupStatus, now metav1.Time) *v1beta1.PodGroupStatus {
-	out := &v1beta1.PodGroupStatus{Phase: v1beta1.PodGroupPending}
-	condition := func(kind v1beta1.PodGroupConditionType, status corev1.ConditionStatus, at metav1.Time, reason, message string) {
-		out.Conditions = append(out.Conditions, v1beta1.PodGroupCondition{
+func Status(say api.GroupStatus, now metav1.Time) *volcano.PodGroupStatus {
+	out := &volcano.PodGroupStatus{Phase: volcano.PodGroupPending}
+	condition := func(kind volcano.PodGroupConditionType, status corev1.ConditionStatus, at metav1.Time, reason, message string) {
+		out.Conditions = append(out.Conditions, volcano.PodGroupCondition{
 			Type: kind, Status: status, LastTransitionTime: at, TransitionID: "basalt", Reason: reason, Message: message})
 	}
 	switch {
 	case say.Ended:
-		out.Phase = v1beta1.PodGroupCompleted
+		out.Phase = volcano.PodGroupCompleted
 	case say.Scheduled.Yes:
-		out.Phase = v1beta1.PodGroupRunning
+		out.Phase = volcano.PodGroupRunning
 	case say.Reserved.Yes:
-		out.Phase = v1beta1.PodGroupInqueue
+		out.Phase = volcano.PodGroupInqueue
 	}
 	switch {
 	case say.Scheduled.Yes:
-		condition(v1beta1.PodGroupScheduled, corev1.ConditionTrue, now, "tasks in gang are ready to be scheduled", "its minimum of pods was bound")
+		condition(volcano.PodGroupScheduled, corev1.ConditionTrue, now, "tasks in gang are ready to be scheduled", "its minimum of pods was bound")
 	case say.Reserved.Message != "":
-		reason := v1beta1.NotEnoughResourcesReason
-		if say.Reserved.Reason == v1alpha1.ReasonNotEnoughPodsOfTask {
-			reason = v1beta1.NotEnoughPodsOfTaskReason
+		reason := volcano.NotEnoughResourcesReason
+		if say.Reserved.Reason == v1beta1.ReasonNotEnoughPodsOfTask {
+			reason = volcano.NotEnoughPodsOfTaskReason
 		}
-		condition(v1beta1.PodGroupUnschedulableType, corev1.ConditionTrue, now, reason, say.Reserved.Message)
+		condition(volcano.PodGroupUnschedulableType, corev1.ConditionTrue, now, reason, say.Reserved.Message)
 	}
 	return out
 }

@@ -3,9 +3,7 @@
 //   - every quantity is at most 32 characters long, and every map of quantities has at most 64 entries. Without that the
 //     API server estimates the cost of a rule for values of 3 MB and refuses the CRD;
 //   - the rules for a Queue's spec.capability, spec.guarantee and spec.deserved, and for a PodGroup's
-//     spec.minResources, made here of a few named pieces, and those for durations;
-//   - v1beta1, which is v1alpha1 under another name, so that the two cannot differ. Objects are stored as v1alpha1: an older
-//     Basalt, whose CRDs serve nothing else, can still read them.
+//     spec.minResources, made here of a few named pieces, and those for durations.
 //
 // The rules look at a value as text first. Kubernetes takes 1e2000000000 for a quantity, and to compare it with anything
 // takes a process minutes and gigabytes: no rule may parse a value whose exponent has more than two digits.
@@ -168,13 +166,10 @@ func complete(path string) error {
 		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	}
-	next := *crd.Spec.Versions[0].DeepCopy()
-	next.Name, next.Storage = "v1beta1", false
-	crd.Spec.Versions = append(crd.Spec.Versions, next)
 	if b, err = yaml.Marshal(crd); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return os.WriteFile(path, append([]byte("# Made by `go generate` in api/generate from api/v1alpha1. Do not edit.\n"), b...), 0o644)
+	return os.WriteFile(path, append([]byte("# Made by `go generate` in api/generate from api/v1beta1. Do not edit.\n"), b...), 0o644)
 }
 
 func main() {

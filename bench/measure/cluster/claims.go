@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/measure/scenario"
 	"basalt.dev/basalt/bench/measure/workload"
@@ -290,7 +290,7 @@ func (c *claimants) wait() string {
 			if err != nil {
 				continue // one without a PodGroup, or gone
 			}
-			if status := o.(*v1alpha1.PodGroup).Status; status != nil {
+			if status := o.(*v1beta1.PodGroup).Status; status != nil {
 				for _, is := range status.Conditions {
 					out = append(out, fmt.Sprintf("%s %s=%s %s: %s", name, is.Type, is.Status, is.Reason, is.Message))
 				}

@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/measure/scenario"
@@ -147,7 +147,7 @@ func TestOracle(t *testing.T) {
 		{"pods", []amount{{cpu: 8000, memory: 100, pods: 1}}, 0, [][]int64{{1000}, {1000}}, []bool{true, false}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(nil, []*v1alpha1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}})
+			w := newWorld(nil, []*v1beta1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}})
 			w.queues["a"].limit.cpu = c.limit
 			for i, n := range c.nodes {
 				w.nodes[fmt.Sprint(i)] = &nodeRoom{total: n}
@@ -177,7 +177,7 @@ func TestOracle(t *testing.T) {
 
 // Of two queues the one with the smaller share comes first, though gangs of the other are older.
 func TestOracleIsFair(t *testing.T) {
-	w := newWorld(nil, []*v1alpha1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}, {ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
+	w := newWorld(nil, []*v1beta1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}, {ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
 	w.nodes["n"] = &nodeRoom{total: amount{cpu: 3000, memory: 100, pods: 10}}
 	for _, q := range w.queues {
 		q.limit.cpu = 10000

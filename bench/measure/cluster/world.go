@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/measure/scenario"
 	"basalt.dev/basalt/bench/measure/workload"
@@ -100,7 +100,7 @@ func amountOf(l v1.ResourceList) amount {
 	return amount{l.Cpu().MilliValue(), l.Memory().Value(), pods.Value(), gpus.Value()}
 }
 
-func newWorld(nodes []*v1.Node, queues []*v1alpha1.Queue) *world {
+func newWorld(nodes []*v1.Node, queues []*v1beta1.Queue) *world {
 	w := &world{gangs: map[string]*gang{}, nodes: map[string]*nodeRoom{}, queues: map[string]*queueRoom{}, outstanding: map[string]int64{}, latency: report.NewLatency("basalt", "complete to whole")}
 	for _, n := range nodes {
 		r := &nodeRoom{name: n.Name, total: amountOf(n.Status.Allocatable)}
@@ -173,7 +173,7 @@ func (w *world) observe(resource string, event watch.EventType, before, after me
 			old = before.(*v1.Pod)
 		}
 		w.pod(event, old, o)
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		if event == watch.Modified && o.Status != nil {
 			w.group(o)
 		}
@@ -315,10 +315,10 @@ func (w *world) take(g *gang, p *v1.Pod, times int64) {
 }
 
 // group hears of statuses: a gang that is called unschedulable is checked against the whole cluster at that moment.
-func (w *world) group(o *v1alpha1.PodGroup) {
+func (w *world) group(o *v1beta1.PodGroup) {
 	refused := false
 	for _, c := range o.Status.Conditions {
-		refused = refused || c.Type == v1alpha1.ConditionPodGroupInitiallyScheduled && c.Reason == v1alpha1.ReasonUnschedulable
+		refused = refused || c.Type == v1beta1.ConditionPodGroupInitiallyScheduled && c.Reason == v1beta1.ReasonUnschedulable
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

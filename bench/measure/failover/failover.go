@@ -29,7 +29,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -157,7 +157,7 @@ func (r *run) prepare(ctx context.Context, wg *sync.WaitGroup) (err error) {
 		return fmt.Errorf("create namespace: %w", err)
 	}
 	for i := range queueCount + 1 {
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
 		if i > 0 {
 			q.Name = queueName(i - 1)
 		}
@@ -624,8 +624,8 @@ func (r *run) restarts(ctx context.Context, result *Result) error {
 // oneGang makes a gang and waits until it is bound.
 func (r *run) oneGang(ctx context.Context, i int) (time.Duration, error) {
 	name := fmt.Sprintf("g%d", i)
-	o := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.PodGroupSpec{Queue: queueName(i % queueCount), SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: gangSize}}}}
+	o := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1beta1.PodGroupSpec{Queue: queueName(i % queueCount), SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: gangSize}}}}
 	if err := r.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(o).Do(ctx).Error(); err != nil {
 		return 0, fmt.Errorf("create PodGroup: %w", err)
 	}

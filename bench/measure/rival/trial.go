@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/measure/report"
 	"basalt.dev/basalt/bench/measure/scenario"
 	"basalt.dev/basalt/bench/measure/workload"
@@ -212,7 +212,7 @@ func (t *trial) prepare(ctx context.Context) error {
 	if err := t.volumes(ctx); err != nil {
 		return err
 	}
-	_, err = t.clients.Core.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	_, err = t.clients.Core.Discovery().ServerResourcesForGroupVersion(v1beta1.SchemeGroupVersion.String())
 	if t.served = err == nil; !t.served && t.subject.Shards > 0 {
 		return fmt.Errorf("find Basalt's kinds on the API server: %w", err)
 	}

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/measure/workload"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -149,12 +149,12 @@ func (s *Scenario) Capacity() workload.Shape {
 }
 
 // MakeQueues returns the queues, parents first.
-func (s *Scenario) MakeQueues() []*v1alpha1.Queue {
+func (s *Scenario) MakeQueues() []*v1beta1.Queue {
 	capacity := s.Capacity()
-	var out []*v1alpha1.Queue
+	var out []*v1beta1.Queue
 	for depth, level := range s.levels() {
 		for _, path := range level {
-			q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}
+			q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}
 			q.Spec.Capability = portion(capacity, s.Queues.CapabilityPercent, depth, len(level))
 			q.Spec.Deserved = portion(capacity, s.Queues.DeservedPercent, depth, len(level))
 			if s.Claims != nil && depth == 0 { // inherited
@@ -460,10 +460,10 @@ func (g *Gang) PersistentVolume(c *v1.PersistentVolumeClaim) *v1.PersistentVolum
 var volumeSize = resource.MustParse("1Gi")
 
 // PodGroup makes the gang's PodGroup.
-func (g *Gang) PodGroup(base string) *v1alpha1.PodGroup {
-	return &v1alpha1.PodGroup{
+func (g *Gang) PodGroup(base string) *v1beta1.PodGroup {
+	return &v1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace(base), Name: g.Name},
-		Spec:       v1alpha1.PodGroupSpec{Queue: g.Queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: int32(g.MinCount)}}},
+		Spec:       v1beta1.PodGroupSpec{Queue: g.Queue, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: int32(g.MinCount)}}},
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -103,7 +103,7 @@ func (w *world) gangs(t *testing.T) {
 	}
 	w.event("alone", waiting[0], avoiding)
 	localtest.Wait(t, patience, "the condition of gang green", func(ctx context.Context) error {
-		var g v1alpha1.PodGroup
+		var g v1beta1.PodGroup
 		if err := w.kube.Basalt.Get().Namespace("alone").Resource("podgroups").Name("green").Do(ctx).Into(&g); err != nil {
 			return err
 		}
@@ -386,12 +386,12 @@ func (w *world) pod(namespace, name string, edits ...edit) {
 	}
 }
 
-func (w *world) podGroup(namespace, name string, size int32, topology ...v1alpha1.TopologyConstraint) {
+func (w *world) podGroup(namespace, name string, size int32, topology ...v1beta1.TopologyConstraint) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = size
 	if len(topology) > 0 {
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: topology}
 	}
 	w.check(w.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(g).Do(w.t.Context()).Error())
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -27,7 +27,7 @@ func TestTakeover(t *testing.T) {
 	w := start(t, 60)
 	w.namespace("takeover")
 	for i := range queues {
-		w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", i)}}).Do(t.Context()).Error())
+		w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", i)}}).Do(t.Context()).Error())
 	}
 	constrained := map[string]edit{
 		"plain":         func(*corev1.Pod) {},

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // TestTogether has gangs start whose pods require or avoid one another: by affinity to a leader that requires nothing itself, in a domain that the gang
@@ -40,9 +40,9 @@ func TestTogether(t *testing.T) {
 
 	for i := range 4 {
 		name := fmt.Sprint("led-", i)
-		var topology []v1alpha1.TopologyConstraint
+		var topology []v1beta1.TopologyConstraint
 		if i%2 == 1 {
-			topology = []v1alpha1.TopologyConstraint{{Key: zone}}
+			topology = []v1beta1.TopologyConstraint{{Key: zone}}
 		}
 		w.podGroup("together", name, 5, topology...)
 		for k := range 4 {
@@ -53,7 +53,7 @@ func TestTogether(t *testing.T) {
 	}
 
 	// One zone that the gang requires, and in it two pods on each node: none may have the second before each has the first.
-	w.podGroup("together", "even", 6, v1alpha1.TopologyConstraint{Key: zone})
+	w.podGroup("together", "even", 6, v1beta1.TopologyConstraint{Key: zone})
 	for k := range 6 {
 		w.pod("together", fmt.Sprint("even-", k), label(api.LabelPodGroup, "even"), label("kind", "even"), spread(corev1.LabelHostname, 1), func(p *corev1.Pod) {
 			p.Spec.NodeSelector = map[string]string{zone: "zone-2"} // only its nodes are counted
@@ -62,7 +62,7 @@ func TestTogether(t *testing.T) {
 	w.startsIn("even", 1)
 
 	// Slices each of which is to be in one zone, and which are to be spread over them, or which repel each other.
-	slices := v1alpha1.TopologyConstraint{Key: zone, SliceSize: 2}
+	slices := v1beta1.TopologyConstraint{Key: zone, SliceSize: 2}
 	w.podGroup("together", "third", 6, slices)
 	for k := range 6 {
 		w.pod("together", fmt.Sprint("third-", k), label(api.LabelPodGroup, "third"), label("kind", "third"), spread(zone, 1))

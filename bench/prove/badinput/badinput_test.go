@@ -30,7 +30,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/auditlog"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
@@ -104,7 +104,7 @@ func (w *world) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range w.cluster.Basalts() {
-		w.logged(t, b, 0, "does not know Queue scheduling.basalt.dev/v1alpha1: apply deploy/crds first")
+		w.logged(t, b, 0, "does not know Queue scheduling.basalt.dev/v1beta1: apply deploy/crds first")
 	}
 	if err := w.cluster.Install(t.Context()); err != nil {
 		t.Fatal(err)
@@ -147,9 +147,9 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-func (w *world) queue(t *testing.T, name string, spec v1alpha1.QueueSpec) {
+func (w *world) queue(t *testing.T, name string, spec v1beta1.QueueSpec) {
 	t.Helper()
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func (w *world) deleteQueue(t *testing.T, name string) {
 
 func (w *world) group(t *testing.T, ns, name, queue string, minCount int32) {
 	t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = queue, minCount
 	if err := w.kube.Basalt.Post().Namespace(ns).Resource("podgroups").Body(g).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
@@ -270,21 +270,21 @@ func verdict(conditions []metav1.Condition, kind string, status metav1.Condition
 func (w *world) queueSays(t *testing.T, name string, status metav1.ConditionStatus, reason string, words ...string) {
 	t.Helper()
 	wait(t, "queue "+name, func(ctx context.Context) error {
-		q := v1alpha1.Queue{}
+		q := v1beta1.Queue{}
 		if err := w.kube.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q); err != nil {
 			return err
 		}
 		if q.Status == nil {
 			return errors.New("no status")
 		}
-		return verdict(q.Status.Conditions, v1alpha1.ConditionReady, status, q.Generation, reason, words)
+		return verdict(q.Status.Conditions, v1beta1.ConditionReady, status, q.Generation, reason, words)
 	})
 }
 
 func (w *world) groupSays(t *testing.T, ns, name, kind string, status metav1.ConditionStatus, reason string, words ...string) {
 	t.Helper()
 	wait(t, "PodGroup "+ns+"/"+name, func(ctx context.Context) error {
-		g := v1alpha1.PodGroup{}
+		g := v1beta1.PodGroup{}
 		if err := w.kube.Basalt.Get().Namespace(ns).Resource("podgroups").Name(name).Do(ctx).Into(&g); err != nil {
 			return err
 		}
@@ -298,7 +298,7 @@ func (w *world) groupSays(t *testing.T, ns, name, kind string, status metav1.Con
 // noQuota waits for QuotaReserved=False.
 func (w *world) noQuota(t *testing.T, ns, name, reason string, words ...string) {
 	t.Helper()
-	w.groupSays(t, ns, name, v1alpha1.ConditionQuotaReserved, metav1.ConditionFalse, reason, words...)
+	w.groupSays(t, ns, name, v1beta1.ConditionQuotaReserved, metav1.ConditionFalse, reason, words...)
 }
 
 // podSays waits for PodScheduled=False of a pod without a node.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -71,22 +71,22 @@ func (w *world) objects(t *testing.T) {
 
 func (w *world) noParent(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "orphan.child.leaf", v1alpha1.QueueSpec{})
+	w.queue(t, "orphan.child.leaf", v1beta1.QueueSpec{})
 	w.group(t, ns, "g", "orphan.child.leaf", 1)
 	w.pod(t, ns, "p", inGroup("g"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonParentNotFound, `"orphan.child"`, "does not exist")
-	w.queueSays(t, "orphan.child.leaf", no, v1alpha1.ReasonParentMissing, `"orphan.child"`, "does not exist")
+	w.noQuota(t, ns, "g", v1beta1.ReasonParentNotFound, `"orphan.child"`, "does not exist")
+	w.queueSays(t, "orphan.child.leaf", no, v1beta1.ReasonParentMissing, `"orphan.child"`, "does not exist")
 	line := lineWith(w.status(t, ns+"/g"), ns+"/g")
 	if err := contains(line, []string{"orphan.child.leaf", "1/1", "ParentNotFound", `"orphan.child"`}); err != nil {
 		t.Error("basalt status: ", err)
 	}
-	w.queue(t, "orphan.child", v1alpha1.QueueSpec{})
-	w.noQuota(t, ns, "g", v1alpha1.ReasonParentNotFound, `"orphan"`, "does not exist")
-	w.queueSays(t, "orphan.child.leaf", no, v1alpha1.ReasonParentMissing, `"orphan"`)
+	w.queue(t, "orphan.child", v1beta1.QueueSpec{})
+	w.noQuota(t, ns, "g", v1beta1.ReasonParentNotFound, `"orphan"`, "does not exist")
+	w.queueSays(t, "orphan.child.leaf", no, v1beta1.ReasonParentMissing, `"orphan"`)
 	w.unbound(t, ns, "p")
-	w.queue(t, "orphan", v1alpha1.QueueSpec{})
+	w.queue(t, "orphan", v1beta1.QueueSpec{})
 	w.bound(t, ns, "p")
-	w.queueSays(t, "orphan.child.leaf", yes, v1alpha1.ReasonReady)
+	w.queueSays(t, "orphan.child.leaf", yes, v1beta1.ReasonReady)
 }
 
 func lineWith(text, word string) string {
@@ -118,9 +118,9 @@ func (w *world) anyOrder(t *testing.T) {
 		for _, s := range order {
 			switch s {
 			case "parent":
-				w.queue(t, parent, v1alpha1.QueueSpec{})
+				w.queue(t, parent, v1beta1.QueueSpec{})
 			case "leaf":
-				w.queue(t, parent+".leaf", v1alpha1.QueueSpec{})
+				w.queue(t, parent+".leaf", v1beta1.QueueSpec{})
 			case "group":
 				w.group(t, ns, name, parent+".leaf", 1)
 			case "pod":
@@ -136,12 +136,12 @@ func (w *world) anyOrder(t *testing.T) {
 
 func (w *world) createQueue(t *testing.T, name, spec string) error {
 	return w.kube.Basalt.Post().Resource("queues").SetHeader("Content-Type", "application/json").
-		Body([]byte(fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"Queue","metadata":{"name":%q},"spec":%s}`, name, spec))).Do(t.Context()).Error()
+		Body([]byte(fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"Queue","metadata":{"name":%q},"spec":%s}`, name, spec))).Do(t.Context()).Error()
 }
 
 func (w *world) createGroup(t *testing.T, ns, name, spec string) error {
 	return w.kube.Basalt.Post().Namespace(ns).Resource("podgroups").SetHeader("Content-Type", "application/json").
-		Body([]byte(fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1alpha1","kind":"PodGroup","metadata":{"name":%q},"spec":%s}`, name, spec))).Do(t.Context()).Error()
+		Body([]byte(fmt.Sprintf(`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"PodGroup","metadata":{"name":%q},"spec":%s}`, name, spec))).Do(t.Context()).Error()
 }
 
 func (w *world) noPath(t *testing.T) {
@@ -157,7 +157,7 @@ func (w *world) noPath(t *testing.T) {
 	w.pod(t, ns, "p", label(api.LabelQueue, "Team_A"))
 	w.group(t, ns, "g", "", 1)
 	w.pod(t, ns, "q", inGroup("g"), label(api.LabelQueue, "root.a"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueNotFound, `"root.a"`, "children of root")
+	w.noQuota(t, ns, "g", v1beta1.ReasonQueueNotFound, `"root.a"`, "children of root")
 	w.podSays(t, ns, "p", "QuotaExceeded", `"Team_A"`)
 }
 
@@ -186,7 +186,7 @@ func (w *world) absurdPods(t *testing.T) {
 	w.pod(t, ns, "absurd", inGroup("g"), asks("cpu", "9E"))
 	w.pod(t, ns, "vast", asks("memory", "1e400"))
 	w.pod(t, ns, "device", asks("example.com/gpu", "9E"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNeverFits, "absurd", "spec.containers[0].resources.requests", "cpu: 9E")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNeverFits, "absurd", "spec.containers[0].resources.requests", "cpu: 9E")
 	w.podSays(t, ns, "absurd", "NeverFits", "spec.containers[0].resources.requests", "cpu: 9E")
 	w.podSays(t, ns, "vast", "NeverFits", "spec.containers[0].resources.requests", "memory: about 1e399")
 	w.podSays(t, ns, "device", "NeverFits", "spec.containers[0].resources.requests", "example.com/gpu: 9E")
@@ -237,36 +237,36 @@ func (w *world) eventOn(t *testing.T, kind, name string, words ...string) {
 }
 
 func (w *world) guarantees(t *testing.T) {
-	w.queue(t, "kept", v1alpha1.QueueSpec{Capability: list("cpu", "4")})
-	w.queue(t, "kept.a", v1alpha1.QueueSpec{Guarantee: list("cpu", "3")})
-	w.queue(t, "kept.b", v1alpha1.QueueSpec{Guarantee: list("cpu", "3", "memory", "1Gi")})
-	w.queueSays(t, "kept.a", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
-	w.queueSays(t, "kept.b", yes, v1alpha1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
-	q := v1alpha1.Queue{}
+	w.queue(t, "kept", v1beta1.QueueSpec{Capability: list("cpu", "4")})
+	w.queue(t, "kept.a", v1beta1.QueueSpec{Guarantee: list("cpu", "3")})
+	w.queue(t, "kept.b", v1beta1.QueueSpec{Guarantee: list("cpu", "3", "memory", "1Gi")})
+	w.queueSays(t, "kept.a", yes, v1beta1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
+	w.queueSays(t, "kept.b", yes, v1beta1.ReasonGuaranteeCut, "cpu", "only 2 of 3 is in force")
+	q := v1beta1.Queue{}
 	if err := w.kube.Basalt.Get().Resource("queues").Name("kept.a").Do(t.Context()).Into(&q); err != nil || q.Status.Limits.Guarantee.Cpu().String() != "2" {
 		t.Errorf("limits in force: %v, %v", q.Status, err)
 	}
-	w.queue(t, "unkept", v1alpha1.QueueSpec{Guarantee: list("example.com/gpu", "3")})
-	w.queueSays(t, "unkept", yes, v1alpha1.ReasonGuaranteeCut, "example.com/gpu", "has no effect")
+	w.queue(t, "unkept", v1beta1.QueueSpec{Guarantee: list("example.com/gpu", "3")})
+	w.queueSays(t, "unkept", yes, v1beta1.ReasonGuaranteeCut, "example.com/gpu", "has no effect")
 	// What is cut still holds: a gang of the one cannot take what is kept for the other.
 	ns := w.namespace(t)
 	w.group(t, ns, "g", "kept.a", 1)
 	w.pod(t, ns, "p", inGroup("g"), asks("cpu", "3"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQuotaExceeded, `"kept"`, "cpu", "guarantees")
+	w.noQuota(t, ns, "g", v1beta1.ReasonQuotaExceeded, `"kept"`, "cpu", "guarantees")
 	w.patchQueue(t, "kept", `{"spec":{"capability":{"cpu":"6"}}}`)
 	w.bound(t, ns, "p")
-	w.queueSays(t, "kept.a", yes, v1alpha1.ReasonReady)
+	w.queueSays(t, "kept.a", yes, v1beta1.ReasonReady)
 }
 
 func (w *world) closedQueue(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "shut", v1alpha1.QueueSpec{Closed: true})
-	w.queue(t, "shut.leaf", v1alpha1.QueueSpec{})
-	w.queueSays(t, "shut", no, v1alpha1.ReasonClosed, `"shut"`, "closed")
-	w.queueSays(t, "shut.leaf", no, v1alpha1.ReasonParentClosed, `"shut"`, "closed")
+	w.queue(t, "shut", v1beta1.QueueSpec{Closed: true})
+	w.queue(t, "shut.leaf", v1beta1.QueueSpec{})
+	w.queueSays(t, "shut", no, v1beta1.ReasonClosed, `"shut"`, "closed")
+	w.queueSays(t, "shut.leaf", no, v1beta1.ReasonParentClosed, `"shut"`, "closed")
 	w.group(t, ns, "g", "shut.leaf", 1)
 	w.pod(t, ns, "p", inGroup("g"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueClosed, `"shut"`, "closed")
+	w.noQuota(t, ns, "g", v1beta1.ReasonQueueClosed, `"shut"`, "closed")
 	w.podSays(t, ns, "p", "QuotaExceeded", `"shut"`, "closed")
 	w.patchQueue(t, "shut", `{"spec":{"closed":false}}`)
 	w.bound(t, ns, "p")
@@ -285,7 +285,7 @@ func (w *world) unprotected(t *testing.T) {
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-					Rule: admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.SchemeGroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"queues"}}}}}},
+					Rule: admissionregistrationv1.Rule{APIGroups: []string{v1beta1.SchemeGroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"queues"}}}}}},
 			Validations: []admissionregistrationv1.Validation{{Expression: "!object.metadata.name.startsWith('bare') || !has(object.metadata.finalizers)"}},
 		}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func (w *world) unprotected(t *testing.T) {
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.queue(t, "bare-probe", v1alpha1.QueueSpec{})
+	w.queue(t, "bare-probe", v1beta1.QueueSpec{})
 	wait(t, "the policy", func(ctx context.Context) error { // the API server hears of it a little later
 		err := w.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name("bare-probe").
 			Body([]byte(`{"metadata":{"finalizers":["example.com/mine"]}}`)).VersionedParams(&metav1.PatchOptions{DryRun: []string{"All"}}, metav1.ParameterCodec).Do(ctx).Error()
@@ -305,33 +305,33 @@ func (w *world) unprotected(t *testing.T) {
 		return nil
 	})
 	ns := w.namespace(t)
-	w.queue(t, "bare", v1alpha1.QueueSpec{})
+	w.queue(t, "bare", v1beta1.QueueSpec{})
 	w.group(t, ns, "g", "bare", 1)
 	w.pod(t, ns, "p", inGroup("g"))
-	w.queueSays(t, "bare", no, v1alpha1.ReasonUnprotected, `"bare"`, v1alpha1.FinalizerCharged)
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueClosed, `"bare"`, v1alpha1.FinalizerCharged)
+	w.queueSays(t, "bare", no, v1beta1.ReasonUnprotected, `"bare"`, v1beta1.FinalizerCharged)
+	w.noQuota(t, ns, "g", v1beta1.ReasonQueueClosed, `"bare"`, v1beta1.FinalizerCharged)
 	w.unbound(t, ns, "p")
 	if err := policies.ValidatingAdmissionPolicyBindings().Delete(ctx, meta.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.bound(t, ns, "p")
-	w.queueSays(t, "bare", yes, v1alpha1.ReasonReady)
+	w.queueSays(t, "bare", yes, v1beta1.ReasonReady)
 }
 
 func (w *world) notALeaf(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "branch", v1alpha1.QueueSpec{})
+	w.queue(t, "branch", v1beta1.QueueSpec{})
 	w.group(t, ns, "before", "branch", 1)
 	w.pod(t, ns, "before", inGroup("before"))
 	w.bound(t, ns, "before")
-	w.queue(t, "branch.leaf", v1alpha1.QueueSpec{})
-	w.queueSays(t, "branch.leaf", yes, v1alpha1.ReasonReady)
+	w.queue(t, "branch.leaf", v1beta1.QueueSpec{})
+	w.queueSays(t, "branch.leaf", yes, v1beta1.ReasonReady)
 	w.group(t, ns, "after", "branch", 1)
 	w.pod(t, ns, "after", inGroup("after"))
-	w.noQuota(t, ns, "after", v1alpha1.ReasonQueueNotLeaf, `"branch"`, "leaf queues")
+	w.noQuota(t, ns, "after", v1beta1.ReasonQueueNotLeaf, `"branch"`, "leaf queues")
 	w.group(t, ns, "root", "root", 1)
 	w.pod(t, ns, "root", inGroup("root"))
-	w.noQuota(t, ns, "root", v1alpha1.ReasonQueueNotLeaf, `"root"`)
+	w.noQuota(t, ns, "root", v1beta1.ReasonQueueNotLeaf, `"root"`)
 	w.bound(t, ns, "before") // keeps what it holds
 	w.deleteQueue(t, "branch.leaf")
 	w.bound(t, ns, "after")
@@ -344,7 +344,7 @@ func (w *world) minCount(t *testing.T) {
 	}
 	w.group(t, ns, "g", "", 100_000)
 	w.pod(t, ns, "p", inGroup("g"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNotEnoughPods, "1 of 100000 pods")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of 100000 pods")
 }
 
 func (w *world) fewPods(t *testing.T) {
@@ -352,8 +352,8 @@ func (w *world) fewPods(t *testing.T) {
 	w.group(t, ns, "g", "", 3)
 	w.pod(t, ns, "a", inGroup("g"))
 	w.pod(t, ns, "b", inGroup("g"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNotEnoughPods, "2 of 3 pods")
-	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, no, v1alpha1.ReasonNotEnoughPods, "2 of 3 pods")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of 3 pods")
+	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of 3 pods")
 	w.podSays(t, ns, "a", "NotEnoughPods", "2 of 3 pods")
 	w.podSays(t, ns, "b", "NotEnoughPods", "2 of 3 pods")
 	line := lineWith(w.status(t), ns+"/g")
@@ -362,23 +362,23 @@ func (w *world) fewPods(t *testing.T) {
 	}
 	w.pod(t, ns, "c", inGroup("g"))
 	w.bound(t, ns, "a", "b", "c")
-	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, yes, v1alpha1.ReasonScheduled)
+	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, yes, v1beta1.ReasonScheduled)
 }
 
 func (w *world) mismatch(t *testing.T) {
 	ns := w.namespace(t)
 	for _, name := range []string{"mismatch-a", "mismatch-b"} {
-		w.queue(t, name, v1alpha1.QueueSpec{})
+		w.queue(t, name, v1beta1.QueueSpec{})
 	}
 	w.group(t, ns, "named", "mismatch-a", 2)
 	w.pod(t, ns, "named-1", inGroup("named"))
 	w.pod(t, ns, "named-2", inGroup("named"), label(api.LabelQueue, "mismatch-b"))
-	w.noQuota(t, ns, "named", v1alpha1.ReasonQueueMismatch, ns+"/named-2", "mismatch-a", "mismatch-b")
+	w.noQuota(t, ns, "named", v1beta1.ReasonQueueMismatch, ns+"/named-2", "mismatch-a", "mismatch-b")
 	w.group(t, ns, "unnamed", "", 2)
 	w.pod(t, ns, "unnamed-1", inGroup("unnamed"), label(api.LabelQueue, "mismatch-a"))
 	w.pod(t, ns, "unnamed-2", inGroup("unnamed"), label(api.LabelQueue, "mismatch-b"))
-	w.noQuota(t, ns, "unnamed", v1alpha1.ReasonQueueMismatch, ns+"/unnamed-1", ns+"/unnamed-2", "mismatch-a", "mismatch-b")
-	w.podSays(t, ns, "unnamed-1", v1alpha1.ReasonQuotaExceeded, "mismatch-a", "mismatch-b")
+	w.noQuota(t, ns, "unnamed", v1beta1.ReasonQueueMismatch, ns+"/unnamed-1", ns+"/unnamed-2", "mismatch-a", "mismatch-b")
+	w.podSays(t, ns, "unnamed-1", v1beta1.ReasonQuotaExceeded, "mismatch-a", "mismatch-b")
 	w.unbound(t, ns, "named-1", "named-2", "unnamed-1", "unnamed-2")
 	patch := mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]string{api.LabelQueue: "mismatch-a"}}})
 	for _, name := range []string{"named-2", "unnamed-2"} {
@@ -393,8 +393,8 @@ func (w *world) largePod(t *testing.T) {
 	ns := w.namespace(t)
 	w.group(t, ns, "g", "", 1)
 	w.pod(t, ns, "p", inGroup("g"), asks("example.com/large", "2"))
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNoNodeFits, ns+"/p", "example.com/large=2", "the largest node has 0")
-	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, no, v1alpha1.ReasonNoNodeFits)
+	w.noQuota(t, ns, "g", v1beta1.ReasonNoNodeFits, ns+"/p", "example.com/large=2", "the largest node has 0")
+	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNoNodeFits)
 	w.podSays(t, ns, "p", "Unschedulable", "example.com/large=2")
 	w.pod(t, ns, "cores", asks("cpu", "1000"))
 	w.podSays(t, ns, "cores", "Unschedulable", "cpu=1k")
@@ -410,7 +410,7 @@ func (w *world) largePod(t *testing.T) {
 // fits beside them is not kept waiting.
 func (w *world) scaledToZero(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "scaled", v1alpha1.QueueSpec{Capability: list("cpu", "2")})
+	w.queue(t, "scaled", v1beta1.QueueSpec{Capability: list("cpu", "2")})
 	pool := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"example.com/pool": "empty"} }
 	for i := range 4 {
 		w.pod(t, ns, fmt.Sprint("scaled-", i), label(api.LabelQueue, "scaled"), asks("cpu", "1"), pool)
@@ -437,23 +437,23 @@ func (w *world) scaledToZero(t *testing.T) {
 			return nil
 		})
 	}
-	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1alpha1.ReasonQuotaExceeded: 2})
+	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1beta1.ReasonQuotaExceeded: 2})
 	w.pod(t, ns, "plain", label(api.LabelQueue, "scaled"), asks("cpu", "2"))
 	w.bound(t, ns, "plain")
-	say(map[string]int{"": 1, v1alpha1.ReasonQuotaExceeded: 4})
+	say(map[string]int{"": 1, v1beta1.ReasonQuotaExceeded: 4})
 	w.deletePods(t, ns, "plain")
-	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1alpha1.ReasonQuotaExceeded: 2})
+	say(map[string]int{corev1.PodReasonUnschedulable: 2, v1beta1.ReasonQuotaExceeded: 2})
 }
 
 func (w *world) largeGang(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "narrow", v1alpha1.QueueSpec{Capability: list("cpu", "1")})
-	w.queue(t, "narrow.leaf", v1alpha1.QueueSpec{})
+	w.queue(t, "narrow", v1beta1.QueueSpec{Capability: list("cpu", "1")})
+	w.queue(t, "narrow.leaf", v1beta1.QueueSpec{})
 	w.group(t, ns, "g", "narrow.leaf", 2)
 	for _, name := range []string{"a", "b"} {
 		w.pod(t, ns, name, inGroup("g"), asks("cpu", "600m"))
 	}
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNeverFits, `"narrow"`, "cpu", "1200m", "capability 1")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNeverFits, `"narrow"`, "cpu", "1200m", "capability 1")
 	w.podSays(t, ns, "a", "NeverFits", `"narrow"`, "1200m")
 	w.patchQueue(t, "narrow", `{"spec":{"capability":{"cpu":"2"}}}`)
 	w.bound(t, ns, "a", "b")
@@ -464,7 +464,7 @@ func (w *world) otherNamespace(t *testing.T) {
 	w.group(t, there, "g", "", 2)
 	w.pod(t, there, "own", inGroup("g"))
 	w.pod(t, here, "stranger", inGroup("g"))
-	w.noQuota(t, there, "g", v1alpha1.ReasonNotEnoughPods, "1 of 2 pods")
+	w.noQuota(t, there, "g", v1beta1.ReasonNotEnoughPods, "1 of 2 pods")
 	w.podSays(t, here, "stranger", "PodGroupNotFound", "PodGroup "+here+"/g does not exist", api.LabelPodGroup)
 	w.unbound(t, there, "own")
 	w.pod(t, there, "second", inGroup("g"))
@@ -476,20 +476,20 @@ func (w *world) otherNamespace(t *testing.T) {
 
 func (w *world) deletedQueue(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "leaving", v1alpha1.QueueSpec{Capability: list("cpu", "1")})
+	w.queue(t, "leaving", v1beta1.QueueSpec{Capability: list("cpu", "1")})
 	w.group(t, ns, "g", "leaving", 1)
 	w.pod(t, ns, "p", inGroup("g"))
 	w.bound(t, ns, "p")
 	w.deleteQueue(t, "leaving")
-	w.queueSays(t, "leaving", no, v1alpha1.ReasonDeleting, "1 gang")
+	w.queueSays(t, "leaving", no, v1beta1.ReasonDeleting, "1 gang")
 	w.group(t, ns, "late", "leaving", 1)
 	w.pod(t, ns, "late", inGroup("late"))
-	w.noQuota(t, ns, "late", v1alpha1.ReasonQueueClosed, `"leaving"`, "deleted")
-	q := v1alpha1.Queue{}
+	w.noQuota(t, ns, "late", v1beta1.ReasonQueueClosed, `"leaving"`, "deleted")
+	q := v1beta1.Queue{}
 	if err := w.kube.Basalt.Get().Resource("queues").Name("leaving").Do(t.Context()).Into(&q); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) || q.Status.Limits.Capability.Cpu().String() != "1" || q.Status.Charged.Cpu().String() != "100m" {
+	if !slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) || q.Status.Limits.Capability.Cpu().String() != "1" || q.Status.Charged.Cpu().String() != "100m" {
 		t.Errorf("finalizers %v, limits %v, charged %v", q.Finalizers, q.Status.Limits, q.Status.Charged)
 	}
 	if err := contains(lineWith(w.status(t, "--queue=leaving"), "leaving"), []string{"100m/1", "Deleting"}); err != nil {
@@ -504,8 +504,8 @@ func (w *world) deletedQueue(t *testing.T) {
 		}
 		return errors.Join(err, fmt.Errorf("still there: %+v", q.Status))
 	})
-	w.noQuota(t, ns, "late", v1alpha1.ReasonQueueNotFound, `"leaving"`)
-	w.queue(t, "leaving", v1alpha1.QueueSpec{}) // and a new one of that name begins from nothing
+	w.noQuota(t, ns, "late", v1beta1.ReasonQueueNotFound, `"leaving"`)
+	w.queue(t, "leaving", v1beta1.QueueSpec{}) // and a new one of that name begins from nothing
 	w.bound(t, ns, "late")
 }
 
@@ -605,7 +605,7 @@ func (w *world) unsupported(t *testing.T) {
 	for name, row := range pods {
 		w.podSays(t, ns, name, "UnsupportedConstraint", row.field)
 	}
-	w.noQuota(t, ns, "g", v1alpha1.ReasonUnsupportedConstraint, ns+"/g-bad", "spec.resourceClaims")
+	w.noQuota(t, ns, "g", v1beta1.ReasonUnsupportedConstraint, ns+"/g-bad", "spec.resourceClaims")
 	w.podSays(t, ns, "g-bad", "UnsupportedConstraint", "spec.resourceClaims")
 	w.healthy(t)
 	w.unbound(t, ns, "g-fine")
@@ -676,7 +676,7 @@ func (w *world) unmet(t *testing.T) {
 		reason string
 		words  []string
 	}{
-		"no-such-pod": {[]edit{near("nobody", corev1.LabelHostname)}, v1alpha1.ReasonConstraintUnmet,
+		"no-such-pod": {[]edit{near("nobody", corev1.LabelHostname)}, v1beta1.ReasonConstraintUnmet,
 			[]string{"didn't match pod affinity rules; podAffinity: pods with app=nobody by kubernetes.io/hostname", "a new node alone would not help"}},
 		"own-rack": {[]edit{label("app", "own"), near("own", rack)}, "Unschedulable",
 			[]string{"no node has the label example.com/rack of spec.affinity.podAffinity of pod"}},
@@ -711,7 +711,7 @@ func (w *world) gated(t *testing.T) {
 	w.pod(t, ns, "open", inGroup("g"))
 	w.pod(t, ns, "gated", inGroup("g"), gate)
 	w.pod(t, ns, "alone", gate)
-	w.noQuota(t, ns, "g", v1alpha1.ReasonNotEnoughPods, "1 of 2 pods", "1 more have scheduling gates")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of 2 pods", "1 more have scheduling gates")
 	w.healthy(t)
 	w.unbound(t, ns, "open", "gated", "alone")
 	for _, name := range []string{"gated", "alone"} {
@@ -725,13 +725,13 @@ func (w *world) gated(t *testing.T) {
 // relabelled labels a namespace so that a queue's selector matches it, and then not any more: what runs stays, and nothing further is admitted.
 func (w *world) relabelled(t *testing.T) {
 	ns := w.namespace(t)
-	w.queue(t, "for-some", v1alpha1.QueueSpec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "some"}}})
+	w.queue(t, "for-some", v1beta1.QueueSpec{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "some"}}})
 	w.group(t, ns, "g", "for-some", 2)
 	w.pod(t, ns, "a", inGroup("g"))
 	w.pod(t, ns, "b", inGroup("g"))
 	says := fmt.Sprintf("namespace %q may not use queue %q: the namespaceSelector of queue %q does not match its labels", ns, "for-some", "for-some")
-	w.noQuota(t, ns, "g", v1alpha1.ReasonQueueNotAllowed, says)
-	w.podSays(t, ns, "a", v1alpha1.ReasonQueueNotAllowed, says)
+	w.noQuota(t, ns, "g", v1beta1.ReasonQueueNotAllowed, says)
+	w.podSays(t, ns, "a", v1beta1.ReasonQueueNotAllowed, says)
 	label := func(value string) {
 		t.Helper()
 		patch := []byte(`{"metadata":{"labels":{"team":` + value + `}}}`)
@@ -744,7 +744,7 @@ func (w *world) relabelled(t *testing.T) {
 	label("null")
 	w.group(t, ns, "late", "for-some", 1)
 	w.pod(t, ns, "late", inGroup("late"))
-	w.noQuota(t, ns, "late", v1alpha1.ReasonQueueNotAllowed, says)
+	w.noQuota(t, ns, "late", v1beta1.ReasonQueueNotAllowed, says)
 	w.bound(t, ns, "a", "b")
 	w.unbound(t, ns, "late")
 }

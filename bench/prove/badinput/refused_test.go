@@ -21,7 +21,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -105,7 +105,7 @@ func (w *world) refusedWords(t *testing.T) {
 	}
 	w.policy(t, "no-words", fmt.Sprintf("request.namespace != %q", ns), "no words here",
 		rule([]string{"", "events.k8s.io"}, []string{"pods/status", "events"}),
-		rule([]string{v1alpha1.GroupName}, []string{"podgroups/status"}))
+		rule([]string{v1beta1.GroupName}, []string{"podgroups/status"}))
 	large := asks("cpu", "900")
 	w.pod(t, ns, "probe", large)
 	wait(t, "the policy to refuse", func(ctx context.Context) error {
@@ -123,15 +123,15 @@ func (w *world) refusedWords(t *testing.T) {
 	w.pod(t, ns, "silent-0", inGroup("silent"), asks("cpu", "100m"))
 	w.pod(t, ns, "silent-1", inGroup("silent"), asks("cpu", "100m"))
 	w.bound(t, ns, "silent-0", "silent-1")
-	w.podSays(t, other, "large", v1alpha1.ReasonUnschedulable, "900")
+	w.podSays(t, other, "large", v1beta1.ReasonUnschedulable, "900")
 	err := w.kube.Core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
 		Delete(t.Context(), "no-words", metav1.DeleteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.podSays(t, ns, "large", v1alpha1.ReasonUnschedulable, "900")
-	w.groupSays(t, ns, "silent", v1alpha1.ConditionPodGroupInitiallyScheduled, metav1.ConditionTrue,
-		v1alpha1.ReasonScheduled)
+	w.podSays(t, ns, "large", v1beta1.ReasonUnschedulable, "900")
+	w.groupSays(t, ns, "silent", v1beta1.ConditionPodGroupInitiallyScheduled, metav1.ConditionTrue,
+		v1beta1.ReasonScheduled)
 	w.deletePods(t, ns, "probe", "large", "silent-0", "silent-1")
 	w.deletePods(t, other, "large")
 }
@@ -144,10 +144,10 @@ func (w *world) refusedBindings(t *testing.T) {
 	w.refuses(t, ns, "deny-probe", "not this one")
 
 	// The queue has room for one of these: it goes to the pod that can use it.
-	w.queue(t, "refused", v1alpha1.QueueSpec{Capability: list("cpu", "300m")})
+	w.queue(t, "refused", v1beta1.QueueSpec{Capability: list("cpu", "300m")})
 	in := label(api.LabelQueue, "refused")
 	w.pod(t, ns, "deny-1", in, asks("cpu", "300m"))
-	w.podSays(t, ns, "deny-1", v1alpha1.ReasonBindingRejected, "the API server rejects its Binding", "not this one")
+	w.podSays(t, ns, "deny-1", v1beta1.ReasonBindingRejected, "the API server rejects its Binding", "not this one")
 	w.pod(t, ns, "innocent", in, asks("cpu", "300m"))
 	w.bound(t, ns, "innocent")
 	w.deletePods(t, ns, "innocent", "deny-1")
@@ -170,8 +170,8 @@ func (w *world) refusedBindings(t *testing.T) {
 		})
 		w.pod(t, ns, name+"-again", inGroup("g"), asks("cpu", "100m"), owned)
 	}
-	w.groupSays(t, ns, "g", v1alpha1.ConditionPodGroupInitiallyScheduled, metav1.ConditionFalse,
-		v1alpha1.ReasonBindingRejected, "deny-2", "not this one")
+	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, metav1.ConditionFalse,
+		v1beta1.ReasonBindingRejected, "deny-2", "not this one")
 	w.group(t, ns, "h", "refused", 3)
 	for i := range 3 {
 		w.pod(t, ns, fmt.Sprint("h-", i), inGroup("h"), asks("cpu", "100m"))
@@ -259,10 +259,10 @@ func (w *world) failingWebhook(t *testing.T) {
 	}
 
 	server.Close()
-	w.queue(t, "hooked", v1alpha1.QueueSpec{Capability: list("cpu", "300m")})
+	w.queue(t, "hooked", v1beta1.QueueSpec{Capability: list("cpu", "300m")})
 	in := label(api.LabelQueue, "hooked")
 	w.pod(t, ns, "waits", in, asks("cpu", "300m"))
-	w.podSays(t, ns, "waits", v1alpha1.ReasonBindingRejected, "failed calling webhook")
+	w.podSays(t, ns, "waits", v1beta1.ReasonBindingRejected, "failed calling webhook")
 	free := w.namespace(t)
 	w.pod(t, free, "innocent", in, asks("cpu", "300m"))
 	w.bound(t, free, "innocent")

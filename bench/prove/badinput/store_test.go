@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -29,9 +29,9 @@ type crowd struct {
 func (w *world) crowd(t *testing.T, queue string) *crowd {
 	t.Helper()
 	c := &crowd{w: w, ns: w.namespace(t), queue: queue}
-	w.queue(t, queue, v1alpha1.QueueSpec{Capability: list("cpu", "2")})
-	w.queue(t, queue+".in", v1alpha1.QueueSpec{})
-	w.queue(t, queue+".out", v1alpha1.QueueSpec{}) // of another bucket, and perhaps of another shard
+	w.queue(t, queue, v1beta1.QueueSpec{Capability: list("cpu", "2")})
+	w.queue(t, queue+".in", v1beta1.QueueSpec{})
+	w.queue(t, queue+".out", v1beta1.QueueSpec{}) // of another bucket, and perhaps of another shard
 	w.group(t, c.ns, "in", queue+".in", 2)
 	for _, name := range []string{"one", "two"} {
 		w.pod(t, c.ns, name, inGroup("in"), asks("cpu", "1"))
@@ -40,9 +40,9 @@ func (w *world) crowd(t *testing.T, queue string) *crowd {
 	for _, name := range []string{"in", "out"} {
 		w.group(t, c.ns, "waits-"+name, queue+"."+name, 1)
 		w.pod(t, c.ns, "waits-"+name, inGroup("waits-"+name), asks("cpu", "1"))
-		w.noQuota(t, c.ns, "waits-"+name, v1alpha1.ReasonQuotaExceeded, fmt.Sprintf("%q", queue), "cpu")
+		w.noQuota(t, c.ns, "waits-"+name, v1beta1.ReasonQuotaExceeded, fmt.Sprintf("%q", queue), "cpu")
 	}
-	g := v1alpha1.PodGroup{}
+	g := v1beta1.PodGroup{}
 	if err := w.kube.Basalt.Get().Namespace(c.ns).Resource("podgroups").Name("in").Do(t.Context()).Into(&g); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func (c *crowd) stillFull(t *testing.T) {
 		}
 		return nil
 	})
-	c.w.noQuota(t, c.ns, "waits-in", v1alpha1.ReasonQuotaExceeded, fmt.Sprintf("%q", c.queue), "cpu")
-	c.w.noQuota(t, c.ns, "waits-out", v1alpha1.ReasonQuotaExceeded, fmt.Sprintf("%q", c.queue), "cpu")
+	c.w.noQuota(t, c.ns, "waits-in", v1beta1.ReasonQuotaExceeded, fmt.Sprintf("%q", c.queue), "cpu")
+	c.w.noQuota(t, c.ns, "waits-out", v1beta1.ReasonQuotaExceeded, fmt.Sprintf("%q", c.queue), "cpu")
 	c.w.unbound(t, c.ns, "waits-in", "waits-out")
 	c.w.bound(t, c.ns, "one", "two")
 }
@@ -281,7 +281,7 @@ func (w *world) corrupt(t *testing.T, c *crowd) {
 			}
 			w.healthy(t)
 			c.stillFull(t)
-			w.queueSays(t, c.queue, yes, v1alpha1.ReasonReady)
+			w.queueSays(t, c.queue, yes, v1beta1.ReasonReady)
 		})
 	}
 	t.Run("identity", func(t *testing.T) {

@@ -38,7 +38,7 @@ import (
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
@@ -241,8 +241,8 @@ var queues = []queueSpec{
 
 var leaves = []queueSpec{queues[2], queues[3], queues[4], queues[6], queues[7], queues[10], queues[11]}
 
-func (q queueSpec) object(cpuPercent int64) *v1alpha1.Queue {
-	o := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: q.name}}
+func (q queueSpec) object(cpuPercent int64) *v1beta1.Queue {
+	o := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: q.name}}
 	if q.cpu > 0 {
 		o.Spec.Capability = v1.ResourceList{"cpu": *resource.NewMilliQuantity(q.cpu*10*cpuPercent, resource.DecimalSI)}
 	}
@@ -394,7 +394,7 @@ func (r *run) auditorAtRest(ctx context.Context) error {
 }
 
 func (r *run) queuesAtRest(ctx context.Context) error {
-	var list v1alpha1.QueueList
+	var list v1beta1.QueueList
 	if err := r.kube.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
 		return err
 	}
@@ -414,7 +414,7 @@ func (r *run) queuesAtRest(ctx context.Context) error {
 		if s.AdmittedGangs != 0 || s.WaitingGangs != 0 {
 			return fmt.Errorf("the status of %s speaks of %d admitted and %d waiting gangs", q.Name, s.AdmittedGangs, s.WaitingGangs)
 		}
-		if !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
+		if !meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionReady) {
 			return fmt.Errorf("queue %s is not ready: %v", q.Name, s.Conditions)
 		}
 		if want, got := q.Spec.Capability.Cpu(), s.Limits.Capability.Cpu(); want.Cmp(*got) != 0 {
@@ -426,7 +426,7 @@ func (r *run) queuesAtRest(ctx context.Context) error {
 
 // groupsAtRest compares the statuses of groups with the pods that exist.
 func (r *run) groupsAtRest(ctx context.Context) error {
-	var list v1alpha1.PodGroupList
+	var list v1beta1.PodGroupList
 	if err := r.kube.Basalt.Get().Namespace(namespace).Resource("podgroups").Do(ctx).Into(&list); err != nil {
 		return err
 	}
@@ -434,7 +434,7 @@ func (r *run) groupsAtRest(ctx context.Context) error {
 		if g.Status == nil {
 			return fmt.Errorf("%s has no status", g.Name)
 		}
-		if !meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled) {
+		if !meta.IsStatusConditionTrue(g.Status.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled) {
 			return fmt.Errorf("%s is not said to be scheduled: %+v", g.Name, g.Status)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/process"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/local"
@@ -254,7 +254,7 @@ func TestHistoriesOfReservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for queue, cpu := range historyTree {
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		q.Spec.Capability = v1.ResourceList{"cpu": *resource.NewMilliQuantity(cpu, resource.DecimalSI)}
 		if err := r.kube.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error(); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/hostile"
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -26,7 +26,7 @@ func (r *run) restrict(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: hostileTenant}}
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: hostileTenant}}
 	q.Spec.Capability = v1.ResourceList{"cpu": *resource.NewQuantity(hostileCPU, resource.DecimalSI)}
 	if err := r.kube.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("create queue %s: %w", q.Name, err)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -234,9 +234,9 @@ func (l *load) try(what string, call func(ctx context.Context) error) bool {
 // createGroup makes the PodGroup; old is the one that it replaces.
 func (l *load) createGroup(g *gang, old types.UID) bool {
 	return l.try("create PodGroup", func(ctx context.Context) error {
-		o := &v1alpha1.PodGroup{
+		o := &v1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.name},
-			Spec:       v1alpha1.PodGroupSpec{Queue: g.queue, PriorityClassName: g.priority, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: int32(g.min)}}},
+			Spec:       v1beta1.PodGroupSpec{Queue: g.queue, PriorityClassName: g.priority, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: int32(g.min)}}},
 		}
 		err := l.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(o).Do(ctx).Into(o)
 		if apierrors.IsAlreadyExists(err) { // ours, when an answer was lost

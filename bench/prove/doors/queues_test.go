@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -53,72 +53,72 @@ func TestVolcanoQueues(t *testing.T) {
 	w.told("taken", "label it "+api.LabelVolcanoQueue+"=taken")
 
 	// The limit is at the top, and all four levels are charged.
-	w.group("first", v1beta1.PodGroupSpec{MinMember: 2, Queue: "deep"})
+	w.group("first", volcanov1beta1.PodGroupSpec{MinMember: 2, Queue: "deep"})
 	w.pod("first-0", "first", "", "1")
 	w.pod("first-1", "first", "", "1")
 	w.bound("first-0", "first-1")
-	w.pod("alone", "", "", "1", func(p *corev1.Pod) { p.Annotations = map[string]string{v1beta1.QueueNameAnnotationKey: "flat"} })
+	w.pod("alone", "", "", "1", func(p *corev1.Pod) { p.Annotations = map[string]string{volcanov1beta1.QueueNameAnnotationKey: "flat"} })
 	w.bound("alone")
-	w.shows("deep", v1beta1.QueueStateOpen, "2", "2")
-	w.shows("train", v1beta1.QueueStateOpen, "2", "2")
-	w.shows("vision", v1beta1.QueueStateOpen, "3", "3")
-	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
-	w.shows("root", v1beta1.QueueStateOpen, "3", "3")
-	w.shows("default", v1beta1.QueueStateOpen, "", "")
-	w.group("second", v1beta1.PodGroupSpec{MinMember: 2, Queue: "wide"})
+	w.shows("deep", volcanov1beta1.QueueStateOpen, "2", "2")
+	w.shows("train", volcanov1beta1.QueueStateOpen, "2", "2")
+	w.shows("vision", volcanov1beta1.QueueStateOpen, "3", "3")
+	w.shows("research", volcanov1beta1.QueueStateOpen, "3", "3")
+	w.shows("root", volcanov1beta1.QueueStateOpen, "3", "3")
+	w.shows("default", volcanov1beta1.QueueStateOpen, "", "")
+	w.group("second", volcanov1beta1.PodGroupSpec{MinMember: 2, Queue: "wide"})
 	w.pod("second-0", "second", "", "1")
 	w.pod("second-1", "second", "", "1")
 	w.waits("second-0", "QuotaExceeded", `queue "research" has insufficient cpu`)
-	w.group("lost", v1beta1.PodGroupSpec{MinMember: 1, Queue: "lost"})
+	w.group("lost", volcanov1beta1.PodGroupSpec{MinMember: 1, Queue: "lost"})
 	w.pod("lost-0", "lost", "", "1")
 	w.waits("lost-0", "QuotaExceeded", `queue "lost" does not exist`)
 
 	// A Command closes a Queue and all below. Who leads the gangs of it dies meanwhile.
 	w.command("close", bus.CloseQueueAction, "research")
-	w.shows("research", v1beta1.QueueStateClosing, "3", "3")
+	w.shows("research", volcanov1beta1.QueueStateClosing, "3", "3")
 	w.none("close")
 	w.all[1].Kill()
 	w.raise("research", "5")
-	w.group("third", v1beta1.PodGroupSpec{MinMember: 1, Queue: "deep"})
+	w.group("third", volcanov1beta1.PodGroupSpec{MinMember: 1, Queue: "deep"})
 	w.pod("third-0", "third", "", "1")
 	w.waits("third-0", "QuotaExceeded", `queue "research" is closed`)
 	w.waits("second-0", "QuotaExceeded")
 	began := time.Now()
 	w.command("open", bus.OpenQueueAction, "research")
-	w.shows("research", v1beta1.QueueStateOpen, "5", "5")
+	w.shows("research", volcanov1beta1.QueueStateOpen, "5", "5")
 	t.Logf("opened, and two pods charged, %v after the Command", time.Since(began))
 	w.none("open")
 
 	// A Queue moves to another parent: what runs stays charged where it is until it ends, what comes is charged at the new place.
 	w.delete("third-0", "second-0", "second-1")
-	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
+	w.shows("research", volcanov1beta1.QueueStateOpen, "3", "3")
 	w.patchVolcano("train", `{"spec":{"parent":"root"}}`)
 	moved := map[string]string{"train": "train", "train.deep": "deep", "train.wide": "wide", "research.vision": "vision", "research.vision.flat": "flat",
 		"research": "research", "root": "root", "default": "default"}
 	old := maps.Clone(moved)
 	old["research.vision.train"], old["research.vision.train.deep"] = "train", "deep"
 	w.stand(old)
-	w.group("fifth", v1beta1.PodGroupSpec{MinMember: 1, Queue: "deep"})
+	w.group("fifth", volcanov1beta1.PodGroupSpec{MinMember: 1, Queue: "deep"})
 	w.pod("fifth-0", "fifth", "", "1")
 	w.bound("fifth-0", "first-0", "first-1", "alone")
-	w.shows("train", v1beta1.QueueStateOpen, "1", "1")
-	w.shows("research", v1beta1.QueueStateOpen, "3", "3")
+	w.shows("train", volcanov1beta1.QueueStateOpen, "1", "1")
+	w.shows("research", volcanov1beta1.QueueStateOpen, "3", "3")
 	w.delete("first-0", "first-1")
 	w.stand(moved)
-	w.shows("research", v1beta1.QueueStateOpen, "1", "1")
+	w.shows("research", volcanov1beta1.QueueStateOpen, "1", "1")
 	w.pod("sixth-0", "fifth", "", "1")
 	w.bound("sixth-0")
 
 	// One that is idle is closed at once. Volcano's own scheduler takes the Lease: nothing is written, and Queues are still followed.
 	w.delete("alone")
-	w.shows("flat", v1beta1.QueueStateOpen, "", "")
+	w.shows("flat", volcanov1beta1.QueueStateOpen, "", "")
 	w.command("shut", bus.CloseQueueAction, "flat")
-	w.shows("flat", v1beta1.QueueStateClosed, "", "")
+	w.shows("flat", volcanov1beta1.QueueStateClosed, "", "")
 	w.hold("volcano-scheduler", 600)
 	time.Sleep(2 * time.Second) // for what was found out before
 	before := w.findQueue("train")
 	w.raise("train", "3")
-	w.group("fourth", v1beta1.PodGroupSpec{MinMember: 1, Queue: "wide"})
+	w.group("fourth", volcanov1beta1.PodGroupSpec{MinMember: 1, Queue: "wide"})
 	w.pod("fourth-0", "fourth", "", "1")
 	w.bound("fourth-0")
 	w.charged("train", map[string]string{"cpu": "3", "pods": "3"})
@@ -128,7 +128,7 @@ func TestVolcanoQueues(t *testing.T) {
 		t.Errorf("Queue train was written while somebody else held the Lease: %+v", now.Status)
 	}
 	w.hold("", 1)
-	w.shows("train", v1beta1.QueueStateClosing, "3", "3")
+	w.shows("train", volcanov1beta1.QueueStateClosing, "3", "3")
 	w.none("late")
 
 	if lines := w.refusedWrites("queues"); len(lines) > 0 {
@@ -158,8 +158,8 @@ func TestVolcanoQueues(t *testing.T) {
 // volcanoQueue makes a Queue of Volcano's.
 func (w *world) volcanoQueue(name, parent, cpu string) {
 	w.t.Helper()
-	q := &v1beta1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1beta1.QueueSpec{Parent: parent, Weight: 1}}
+	q := &volcanov1beta1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: volcanov1beta1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: volcanov1beta1.QueueSpec{Parent: parent, Weight: 1}}
 	if cpu != "" {
 		q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(cpu), "requests.cpu": resource.MustParse("1")}
 	}
@@ -168,9 +168,9 @@ func (w *world) volcanoQueue(name, parent, cpu string) {
 	})
 }
 
-func (w *world) findQueue(name string) *v1beta1.Queue {
+func (w *world) findQueue(name string) *volcanov1beta1.Queue {
 	w.t.Helper()
-	q := &v1beta1.Queue{}
+	q := &volcanov1beta1.Queue{}
 	if err := w.kube.Volcano.Get().Resource("queues").Name(name).Do(w.t.Context()).Into(q); err != nil {
 		w.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (w *world) raise(name, cpu string) {
 func (w *world) stand(want map[string]string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "the mirror of Volcano's Queues", func(ctx context.Context) error {
-		list := &v1alpha1.QueueList{}
+		list := &v1beta1.QueueList{}
 		if err := w.kube.Basalt.Get().Resource("queues").Do(ctx).Into(list); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (w *world) stand(want map[string]string) {
 }
 
 // shows waits until the status of a Queue of Volcano's says this.
-func (w *world) shows(name string, state v1beta1.QueueState, cpu, pods string) {
+func (w *world) shows(name string, state volcanov1beta1.QueueState, cpu, pods string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, fmt.Sprintf("Queue %s to be %s with %s CPUs", name, state, cpu), func(context.Context) error {
 		s := w.findQueue(name).Status
@@ -257,7 +257,7 @@ func (w *world) told(name, words string) {
 func (w *world) command(name string, action bus.Action, queue string) {
 	w.t.Helper()
 	c := &bus.Command{TypeMeta: metav1.TypeMeta{APIVersion: bus.SchemeGroupVersion.String(), Kind: "Command"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Action: string(action),
-		TargetObject: metav1.NewControllerRef(w.findQueue(queue), v1beta1.SchemeGroupVersion.WithKind("Queue"))}
+		TargetObject: metav1.NewControllerRef(w.findQueue(queue), volcanov1beta1.SchemeGroupVersion.WithKind("Queue"))}
 	if err := w.kube.VolcanoBus.Post().Namespace("default").Resource("commands").Body(c).Do(w.t.Context()).Error(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func (w *world) refusedWrites(resource string) []string {
 	}
 	var out []string
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, fmt.Sprintf("group=%q", v1beta1.GroupName)) &&
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, fmt.Sprintf("group=%q", volcanov1beta1.GroupName)) &&
 			strings.Contains(line, fmt.Sprintf("resource=%q", resource)) && (strings.Contains(line, `code="409"`) || strings.Contains(line, `code="422"`)) {
 			out = append(out, strings.TrimSpace(line))
 		}

@@ -20,12 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/audittest"
@@ -88,7 +88,7 @@ func (w *world) startWith(o local.BasaltOptions) {
 func (w *world) define() {
 	w.t.Helper()
 	if err := w.cluster.DefineVolcano(w.t.Context(), func(u *unstructured.Unstructured) bool {
-		return strings.HasSuffix(u.GetName(), "."+v1beta1.GroupName) || strings.HasSuffix(u.GetName(), "."+bus.GroupName)
+		return strings.HasSuffix(u.GetName(), "."+volcanov1beta1.GroupName) || strings.HasSuffix(u.GetName(), "."+bus.GroupName)
 	}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (w *world) define() {
 
 func (w *world) queue(name, cpu string) {
 	w.t.Helper()
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}
 	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(w.t.Context()).Error(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestVolcanoObserve(t *testing.T) {
 	w.volcanoQueue("seen", "", "3")
 
 	// A master and two workers of four pods. The workers came first, and wait for the master.
-	first := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"master": 1, "worker": 2},
+	first := w.group("job", volcanov1beta1.PodGroupSpec{MinMember: 3, Queue: "team", MinTaskMember: map[string]int32{"master": 1, "worker": 2},
 		MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "count/pods": resource.MustParse("3"), "requests.cpu": resource.MustParse("4")}})
 	w.pod("worker-1", "job", "worker", "1")
 	w.pod("worker-2", "job", "worker", "1")
@@ -130,7 +130,7 @@ func TestVolcanoObserve(t *testing.T) {
 	w.charged("team", map[string]string{"cpu": "5", "pods": "4"})
 
 	// Another one does not fit into what is left of the queue: nothing of it is placed, until there is room.
-	w.group("second", v1beta1.PodGroupSpec{MinMember: 2, Queue: "team"})
+	w.group("second", volcanov1beta1.PodGroupSpec{MinMember: 2, Queue: "team"})
 	w.pod("second-0", "second", "", "2")
 	w.pod("second-1", "second", "", "2")
 	w.waits("second-0", "QuotaExceeded", `queue "team" has insufficient cpu`)
@@ -139,7 +139,7 @@ func TestVolcanoObserve(t *testing.T) {
 
 	// The PodGroup goes while its pods run, and is made again, as Volcano's controllers do. The pods stay; one more joins them.
 	w.deleteGroup("job")
-	again := w.group("job", v1beta1.PodGroupSpec{MinMember: 3, Queue: "team"})
+	again := w.group("job", volcanov1beta1.PodGroupSpec{MinMember: 3, Queue: "team"})
 	w.bound("master", "early", "worker-1", "worker-2")
 	w.delete("worker-1", "worker-2")
 	w.pod("worker-3", "job", "worker", "1")
@@ -149,13 +149,13 @@ func TestVolcanoObserve(t *testing.T) {
 	w.charged("team", map[string]string{"cpu": "4", "pods": "2"})
 
 	// What Basalt cannot do is refused with its field; so is a pod of two groups.
-	w.group("rack", v1beta1.PodGroupSpec{MinMember: 1, NetworkTopology: &v1beta1.NetworkTopologySpec{Mode: v1beta1.HardNetworkTopologyMode}})
+	w.group("rack", volcanov1beta1.PodGroupSpec{MinMember: 1, NetworkTopology: &volcanov1beta1.NetworkTopologySpec{Mode: volcanov1beta1.HardNetworkTopologyMode}})
 	w.pod("rack-0", "rack", "", "1")
 	w.waits("rack-0", "UnsupportedConstraint", "Volcano PodGroup default/rack: spec.networkTopology with mode hard")
 	w.pod("both", "second", "", "1", func(p *corev1.Pod) { p.Labels = map[string]string{api.LabelPodGroup: "mine"} })
 	w.waits("both", "UnsupportedConstraint", `the PodGroup "mine"`, `the Volcano PodGroup "second"`, "a pod belongs to one group")
 	w.pod("alone", "", "", "1", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1beta1.QueueNameAnnotationKey: "team"}
+		p.Annotations = map[string]string{volcanov1beta1.QueueNameAnnotationKey: "team"}
 	})
 	w.bound("alone")
 	w.charged("team", map[string]string{"cpu": "5", "pods": "3"})
@@ -166,7 +166,7 @@ func TestVolcanoObserve(t *testing.T) {
 	if q := w.findQueue("seen"); q.Status.State != "" || q.Generation != 1 {
 		t.Errorf("Queue seen was written: %+v", q)
 	}
-	for _, g := range []*v1beta1.PodGroup{first, again} {
+	for _, g := range []*volcanov1beta1.PodGroup{first, again} {
 		now := w.find(g.Name)
 		if g == again && (now == nil || now.ResourceVersion != g.ResourceVersion) {
 			t.Errorf("PodGroup %s was written: it is %+v", g.Name, now)
@@ -175,7 +175,7 @@ func TestVolcanoObserve(t *testing.T) {
 
 	// Without its definition, pods wait, and what runs goes on.
 	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if err := dynamic.NewForConfigOrDie(w.cluster.Config(local.Admin)).Resource(crd).Delete(t.Context(), "podgroups."+v1beta1.GroupName, metav1.DeleteOptions{}); err != nil {
+	if err := dynamic.NewForConfigOrDie(w.cluster.Config(local.Admin)).Resource(crd).Delete(t.Context(), "podgroups."+volcanov1beta1.GroupName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range w.all[1:] {
@@ -203,7 +203,7 @@ func (w *world) spark() {
 	w.queue("spark", "9")
 	for i := range apps {
 		name := fmt.Sprint("spark-", i)
-		w.group(name, v1beta1.PodGroupSpec{MinMember: 1, Queue: "spark", MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("4"), "memory": resource.MustParse("0")}})
+		w.group(name, volcanov1beta1.PodGroupSpec{MinMember: 1, Queue: "spark", MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("4"), "memory": resource.MustParse("0")}})
 		w.pod(name+"-driver", name, "", "1")
 	}
 	ended, made := map[string]bool{}, map[string]bool{}
@@ -216,7 +216,7 @@ func (w *world) spark() {
 			drivers, has := []string{}, map[string]int{}
 			for i := range list.Items {
 				p := &list.Items[i]
-				if name := p.Annotations[v1beta1.KubeGroupNameAnnotationKey]; p.Spec.NodeName != "" && strings.HasPrefix(name, "spark-") {
+				if name := p.Annotations[volcanov1beta1.KubeGroupNameAnnotationKey]; p.Spec.NodeName != "" && strings.HasPrefix(name, "spark-") {
 					if has[name]++; strings.HasSuffix(p.Name, "-driver") {
 						drivers = append(drivers, name)
 					}
@@ -250,17 +250,17 @@ func (w *world) audit(schedulers ...string) (end func()) {
 	return audittest.Start(w.t, w.cluster, audit.Config{Volcano: true, Schedulers: schedulers})
 }
 
-func (w *world) group(name string, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
+func (w *world) group(name string, spec volcanov1beta1.PodGroupSpec) *volcanov1beta1.PodGroup {
 	w.t.Helper()
-	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
+	g := &volcanov1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
 	if err := w.kube.Volcano.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Into(g); err != nil {
 		w.t.Fatal(err)
 	}
 	return g
 }
 
-func (w *world) find(name string) *v1beta1.PodGroup {
-	g := &v1beta1.PodGroup{}
+func (w *world) find(name string) *volcanov1beta1.PodGroup {
+	g := &volcanov1beta1.PodGroup{}
 	if err := w.kube.Volcano.Get().Namespace("default").Resource("podgroups").Name(name).Do(w.t.Context()).Into(g); err != nil {
 		return nil
 	}
@@ -282,7 +282,7 @@ func (w *world) pod(name, group, task, cpu string, edits ...func(*corev1.Pod)) {
 			Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}},
 	}}
 	if group != "" {
-		p.Annotations[v1beta1.KubeGroupNameAnnotationKey] = group
+		p.Annotations[volcanov1beta1.KubeGroupNameAnnotationKey] = group
 	}
 	if task != "" {
 		p.Annotations["volcano.sh/task-spec"] = task
@@ -349,7 +349,7 @@ func (w *world) waits(name, reason string, words ...string) {
 func (w *world) charged(queue string, want map[string]string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "the status of queue "+queue, func(ctx context.Context) error {
-		q := &v1alpha1.Queue{}
+		q := &v1beta1.Queue{}
 		if err := w.kube.Basalt.Get().Resource("queues").Name(queue).Do(ctx).Into(q); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/shard/event"
@@ -160,7 +160,7 @@ func (c *check) reservations(w *world, e model.Event[proto.Message]) {
 		sum = sum.Add(demand)
 	}
 	will := w.decided()
-	capability, _ := api.FromResourceList(w.object(kindQueue, "", api.RootQueue).now().Object.(*v1alpha1.Queue).Spec.Capability, false)
+	capability, _ := api.FromResourceList(w.object(kindQueue, "", api.RootQueue).now().Object.(*v1beta1.Queue).Spec.Capability, false)
 	for _, limit := range capability { // what it does not name is not limited
 		if sum.Value(limit.Resource) > limit.Value {
 			fail("I1: %s reserved of %s", sum, capability)

@@ -20,7 +20,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/coordinator"
@@ -147,17 +147,17 @@ func begin(cfg Config, live bool) *world {
 	}
 	for by := range cfg.Gangs {
 		name := owned("q", by)
-		w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Deserved: cfg.Claim.deserved(by)}})
+		w.create(kindQueue, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.QueueSpec{Deserved: cfg.Claim.deserved(by)}})
 		if w.queues = append(w.queues, name); cfg.Implied {
 			continue
 		}
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName(by)}}
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: groupName(by)}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = name, int32(cfg.Claim.least(by))
 		w.create(kindPodGroup, g)
 	}
 	if cfg.Quota > 0 {
 		w.serve(w.object(kindQueue, "", api.RootQueue), 1, false, func(a *model.API) any {
-			a.EditQueue(a.Queue(api.RootQueue), func(q *v1alpha1.Queue) {
+			a.EditQueue(a.Queue(api.RootQueue), func(q *v1beta1.Queue) {
 				q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(cfg.Claim.pods(0) * cfg.Quota))}
 				if cfg.Claim != "" {
 					q.Spec.ReclaimMinRuntime, q.Spec.PreemptionDelay = &metav1.Duration{}, &metav1.Duration{}
@@ -409,7 +409,7 @@ func (w *world) startCoordinator() {
 	w.coord = c
 	w.outputs(born.out)
 	for i := range w.objects {
-		if q, is := w.objects[i].now().Object.(*v1alpha1.Queue); is {
+		if q, is := w.objects[i].now().Object.(*v1beta1.Queue); is {
 			w.stepCoord(itemOf(effect.QueueSeen(q)))
 		}
 	}
@@ -619,7 +619,7 @@ func (w *world) create(kind string, o metav1.Object) {
 // shown is a change of an object, as shards hear of it.
 type shown struct {
 	event event.Event
-	queue *v1alpha1.Queue // of a Queue
+	queue *v1beta1.Queue // of a Queue
 	gone  bool
 }
 
@@ -632,7 +632,7 @@ func (w *world) serve(o *object, sum uint64, quiet bool, do func(a *model.API) a
 		k := kindOf(a, kind)
 		for _, e := range k.Log {
 			if !quiet {
-				q, _ := e.Object.Object.(*v1alpha1.Queue)
+				q, _ := e.Object.Object.(*v1beta1.Queue)
 				out = append(out, shown{seen(e), q, e.Type == watch.Deleted})
 			}
 		}
@@ -669,12 +669,12 @@ func seen(e model.Entry) event.Event {
 	switch o := e.Object.Object.(type) {
 	case *corev1.Node:
 		return event.NodeSeen{Node: api.FromNode(o, nil)}
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		if gone {
 			return event.QueueGone{Name: o.Name, UID: string(o.UID)}
 		}
 		return event.QueueSeen{Queue: o}
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		if gone {
 			return event.PodGroupGone{UID: string(o.UID), Namespace: o.Namespace, Name: o.Name}
 		}
@@ -722,12 +722,12 @@ func (w *world) outputs(out []item) {
 			w.calls = plus(w.calls, &call{from: c.inc, who: c.inc, sum: mix(i.sum, w.told(c.inc)), txn: &o, term: c.term})
 			w.sortCalls()
 		case coordinator.SetFinalizer:
-			w.finalizer(o.Queue, []string{v1alpha1.FinalizerCharged})
+			w.finalizer(o.Queue, []string{v1beta1.FinalizerCharged})
 		case coordinator.RemoveFinalizer:
 			w.finalizer(o.Queue, nil)
 		case coordinator.CreateQueue:
 			if q := w.object(kindQueue, "", o.Name); q == nil || q.now().Object == nil {
-				w.create(kindQueue, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
+				w.create(kindQueue, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
 			}
 		case coordinator.Log:
 			fail("%s logs an error: %s %v", c.inc, o.Message, o.Args)
@@ -741,7 +741,7 @@ func (w *world) finalizer(queue string, list []string) {
 		return
 	}
 	w.serve(o, mix(w.of("finalizers"), sumOf(list)), false, func(a *model.API) any {
-		a.EditQueue(a.Queue(queue), func(q *v1alpha1.Queue) { q.Finalizers = list })
+		a.EditQueue(a.Queue(queue), func(q *v1beta1.Queue) { q.Finalizers = list })
 		return nil
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // A parent has 2 CPU and 4 GiB, and two children without limits of their own each get a job of exactly that: a scheduler
@@ -49,7 +49,7 @@ func ancestors(w *world) {
 			return nil
 		}
 		for i := range g.Status.Conditions {
-			if c := &g.Status.Conditions[i]; c.Type == v1alpha1.ConditionQuotaReserved && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonQuotaExceeded {
+			if c := &g.Status.Conditions[i]; c.Type == v1beta1.ConditionQuotaReserved && c.Status == metav1.ConditionFalse && c.Reason == v1beta1.ReasonQuotaExceeded {
 				return c
 			}
 		}

@@ -29,7 +29,7 @@ import (
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/auditlog"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -145,14 +145,14 @@ type view struct {
 	node     map[types.UID]string  // of every pod that was ever seen bound
 	finished map[types.UID]bool    // of every pod that was ever seen finished
 	nodes    map[string]*v1.Node
-	groups   map[string]*v1alpha1.PodGroup // by name
-	queues   map[string]*v1alpha1.Queue
+	groups   map[string]*v1beta1.PodGroup // by name
+	queues   map[string]*v1beta1.Queue
 }
 
 func newView() *view {
 	return &view{
 		pods: map[types.UID]*v1.Pod{}, node: map[types.UID]string{}, finished: map[types.UID]bool{}, nodes: map[string]*v1.Node{},
-		groups: map[string]*v1alpha1.PodGroup{}, queues: map[string]*v1alpha1.Queue{},
+		groups: map[string]*v1beta1.PodGroup{}, queues: map[string]*v1beta1.Queue{},
 	}
 }
 
@@ -601,7 +601,7 @@ func writers(log []byte) []string {
 		}
 		uid := ""
 		for _, p := range patch {
-			var s v1alpha1.Stamp
+			var s v1beta1.Stamp
 			if json.Unmarshal(p.Value, &uid) == nil || json.Unmarshal(p.Value, &s) != nil || s.Writer == "" {
 				continue
 			}
@@ -632,7 +632,7 @@ func (w *world) wipe() {
 	w.stopProcesses()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	var queues v1alpha1.QueueList
+	var queues v1beta1.QueueList
 	err := w.kube.Basalt.Get().Resource("queues").Do(ctx).Into(&queues)
 	for _, q := range queues.Items {
 		if err == nil && len(q.Finalizers) > 0 {

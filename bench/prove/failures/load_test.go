@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
 
@@ -58,13 +58,13 @@ func (w *world) create(ctx context.Context, p *v1.Pod) (*v1.Pod, error) {
 	return out, nil
 }
 
-func (w *world) createGroup(ctx context.Context, name, queue string, minCount int32) (*v1alpha1.PodGroup, error) {
-	g := &v1alpha1.PodGroup{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "PodGroup"},
+func (w *world) createGroup(ctx context.Context, name, queue string, minCount int32) (*v1beta1.PodGroup, error) {
+	g := &v1beta1.PodGroup{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "PodGroup"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: name},
-		Spec:       v1alpha1.PodGroupSpec{Queue: queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: minCount}}},
+		Spec:       v1beta1.PodGroupSpec{Queue: queue, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: minCount}}},
 	}
-	out := &v1alpha1.PodGroup{}
+	out := &v1beta1.PodGroup{}
 	if err := w.kube.Basalt.Post().Namespace(w.name).Resource("podgroups").Body(g).Do(ctx).Into(out); err != nil {
 		return nil, fmt.Errorf("create PodGroup %s: %w", name, err)
 	}
@@ -91,10 +91,10 @@ func (w *world) gang(ctx context.Context, name, queue string, pods int, like *v1
 }
 
 func (w *world) queue(ctx context.Context, name string, capability amounts) {
-	q := &v1alpha1.Queue{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"},
+	q := &v1beta1.Queue{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.QueueSpec{Capability: capability.list()},
+		Spec:       v1beta1.QueueSpec{Capability: capability.list()},
 	}
 	err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) { // root and default, which a coordinator makes

@@ -20,7 +20,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/observe"
@@ -55,7 +55,7 @@ func statusStorm(w *world) {
 	w.mu.Lock()
 	w.onEvent = ages.observe
 	w.mu.Unlock()
-	users := &editors{world: w, queues: queues, edits: map[string]int64{}, last: map[string]v1alpha1.QueueSpec{}}
+	users := &editors{world: w, queues: queues, edits: map[string]int64{}, last: map[string]v1beta1.QueueSpec{}}
 	samples := &samples{world: w, of: map[string][]sample{}}
 
 	// The churn goes on for as long, and until each process was asked for its metrics so many times.
@@ -188,27 +188,27 @@ type editors struct {
 	queues []string
 	n      int
 	edits  map[string]int64 // by queue
-	last   map[string]v1alpha1.QueueSpec
+	last   map[string]v1beta1.QueueSpec
 }
 
 func (e *editors) edit(ctx context.Context) {
 	e.n++
 	name := e.queues[e.n%len(e.queues)]
-	spec := v1alpha1.QueueSpec{Capability: amounts{"cpu": fmt.Sprint(60 + e.n%97), "pods": fmt.Sprint(500 + e.n)}.list(), Guarantee: amounts{"cpu": fmt.Sprint(1 + e.n%3)}.list()}
-	var got v1alpha1.Queue
+	spec := v1beta1.QueueSpec{Capability: amounts{"cpu": fmt.Sprint(60 + e.n%97), "pods": fmt.Sprint(500 + e.n)}.list(), Guarantee: amounts{"cpu": fmt.Sprint(1 + e.n%3)}.list()}
+	var got v1beta1.Queue
 	var err error
 	if e.n%2 == 0 {
 		err = e.kube.Basalt.Patch(types.MergePatchType).Resource("queues").Name(name).Body(mustJSON(map[string]any{"spec": spec})).Do(ctx).Into(&got)
 	} else {
 		// Read, change, write: the user has to do it again when somebody else, a status writer for example, was faster.
 		for range 100 {
-			got = v1alpha1.Queue{}
+			got = v1beta1.Queue{}
 			if err = e.kube.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&got); err != nil {
 				break
 			}
 			got.Spec = spec
 			put := got
-			got = v1alpha1.Queue{}
+			got = v1beta1.Queue{}
 			if err = e.kube.Basalt.Put().Resource("queues").Name(name).Body(&put).Do(ctx).Into(&got); !apierrors.IsConflict(err) {
 				break
 			}
@@ -294,7 +294,7 @@ func charges(s *observe.Store) map[string]charge {
 	return out
 }
 
-func said(q *v1alpha1.Queue) charge {
+func said(q *v1beta1.Queue) charge {
 	if q.Status == nil {
 		return charge{}
 	}

@@ -22,7 +22,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -275,8 +275,8 @@ func (s *strike) label(ctx context.Context, name string, pairs ...string) {
 }
 
 // group creates a PodGroup.
-func (s *strike) group(ctx context.Context, name, queue string, least int, edit ...func(*v1alpha1.PodGroup)) error {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+func (s *strike) group(ctx context.Context, name, queue string, least int, edit ...func(*v1beta1.PodGroup)) error {
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
 	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = queue, int32(least)
 	for _, f := range edit {
 		f(g)

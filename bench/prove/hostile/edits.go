@@ -10,7 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -54,7 +54,7 @@ var edits = []Attack{
 	{Name: "finalizers", About: "pods and PodGroups with finalizers, deleted at every stage", InPart: true, run: func(ctx context.Context, s *strike) {
 		s.each(ctx, s.n(200), 4, func(i int, r *rand.Rand) {
 			name, keep := s.name(i), []string{"example.com/" + long(50, i)}
-			_ = s.group(ctx, name, s.Queue, 1+r.IntN(2), func(g *v1alpha1.PodGroup) { g.Finalizers = keep })
+			_ = s.group(ctx, name, s.Queue, 1+r.IntN(2), func(g *v1beta1.PodGroup) { g.Finalizers = keep })
 			for j := range 2 {
 				p := of(ask(s.pod(fmt.Sprintf("%s-%d", name, j)), milli(20)), name)
 				p.Finalizers = keep
@@ -92,7 +92,7 @@ var edits = []Attack{
 	{Name: "group-names", About: "PodGroups with names, labels and annotations at their limits", run: func(ctx context.Context, s *strike) {
 		s.each(ctx, s.n(60), 4, func(i int, _ *rand.Rand) {
 			name := s.name(i) + "-" + long(62-len(s.name(i)), i)
-			_ = s.group(ctx, name, s.Queue, 1, func(g *v1alpha1.PodGroup) {
+			_ = s.group(ctx, name, s.Queue, 1, func(g *v1beta1.PodGroup) {
 				g.Annotations = map[string]string{"a": strings.Repeat("x", 256<<10-1)}
 				g.Labels = map[string]string{}
 				for j := range 3_000 {
@@ -107,7 +107,7 @@ var edits = []Attack{
 	{Name: "group-edits", About: "PodGroups with as many labels as the admission policies of deploy/ let them have, edited all the time", run: func(ctx context.Context, s *strike) {
 		const groups = 8
 		for i := range groups {
-			_ = s.group(ctx, s.name(i), s.Queue, 1, func(g *v1alpha1.PodGroup) {
+			_ = s.group(ctx, s.name(i), s.Queue, 1, func(g *v1beta1.PodGroup) {
 				g.Labels = map[string]string{}
 				for j := range 250 {
 					g.Labels[long(12, j)] = long(12, j)

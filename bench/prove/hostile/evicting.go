@@ -9,20 +9,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
 // gangOf creates a gang that may be evicted, of pods that each ask for so much.
-func (s *strike) gangOf(ctx context.Context, name string, pods int, each int64, edit ...func(*v1alpha1.PodGroup)) {
+func (s *strike) gangOf(ctx context.Context, name string, pods int, each int64, edit ...func(*v1beta1.PodGroup)) {
 	yes := true
-	_ = s.group(ctx, name, s.Preempting, pods, append(edit, func(g *v1alpha1.PodGroup) { g.Spec.Preemptible = &yes })...)
+	_ = s.group(ctx, name, s.Preempting, pods, append(edit, func(g *v1beta1.PodGroup) { g.Spec.Preemptible = &yes })...)
 	for j := range pods {
 		_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", name, j)), milli(each)), name))
 	}
 }
 
-func (s *strike) high(g *v1alpha1.PodGroup) { g.Spec.PriorityClassName = s.High }
+func (s *strike) high(g *v1beta1.PodGroup) { g.Spec.PriorityClassName = s.High }
 
 // evicting are attacks by what gangs may take from each other.
 var evicting = []Attack{
@@ -53,9 +53,9 @@ var evicting = []Attack{
 			const pods = 24
 			name := s.name(i)
 			yes := true
-			_ = s.group(ctx, name, s.Preempting, pods, s.high, func(g *v1alpha1.PodGroup) {
+			_ = s.group(ctx, name, s.Preempting, pods, s.high, func(g *v1beta1.PodGroup) {
 				g.Spec.Preemptible = &yes
-				g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "kubernetes.io/hostname", SliceSize: 2}}}
+				g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: "kubernetes.io/hostname", SliceSize: 2}}}
 			})
 			for j := range pods { // 12 kinds; two are to be on a node, which has the memory for one
 				request := milli(s.QueueCPU/pods - int64(j/2))

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -81,7 +81,7 @@ func empty(ctx context.Context, admin *kube.Clients, namespace string) {
 	for _, name := range finalized(ctx, admin, "/api/v1", namespace, "pods") {
 		_, _ = admin.Core.CoreV1().Pods(namespace).Patch(ctx, name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
 	}
-	for _, name := range finalized(ctx, admin, "/apis/"+v1alpha1.SchemeGroupVersion.String(), namespace, "podgroups") {
+	for _, name := range finalized(ctx, admin, "/apis/"+v1beta1.SchemeGroupVersion.String(), namespace, "podgroups") {
 		_ = admin.Basalt.Patch(types.MergePatchType).Namespace(namespace).Resource("podgroups").Name(name).Body([]byte(none)).Do(ctx).Error()
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -104,7 +104,7 @@ func (h *honest) live(ctx context.Context, i, size int, r *rand.Rand) {
 	cpu := []int64{50, 100, 250}[r.IntN(3)]
 	h.tenants.begun(name, time.Now())
 	if size > 1 {
-		g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name}}
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name}}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = t.queue, int32(size)
 		if !h.try(ctx, "create PodGroup", func() error {
 			return h.kube.Basalt.Post().Namespace(t.namespace).Resource("podgroups").Body(g).Do(ctx).Into(g)

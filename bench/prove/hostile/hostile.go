@@ -34,7 +34,7 @@ import (
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
@@ -324,7 +324,7 @@ func (r *run) createNamespace(ctx context.Context, name string) error {
 }
 
 func (r *run) createQueue(ctx context.Context, q queue) error {
-	o := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: q.name}}
+	o := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: q.name}}
 	if q.cpu > 0 {
 		o.Spec.Capability = milli(q.cpu * 1000)
 	}
@@ -332,7 +332,7 @@ func (r *run) createQueue(ctx context.Context, q queue) error {
 		o.Spec.Guarantee = milli(q.guarantee * 1000)
 	}
 	if q.name == preempts {
-		o.Spec.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+		o.Spec.PreemptionPolicy = v1beta1.PreemptLowerPriority
 		o.Spec.PreemptMinRuntime, o.Spec.PreemptionDelay = &metav1.Duration{}, &metav1.Duration{}
 	}
 	if err := r.admin.Basalt.Post().Resource("queues").Body(o).Do(ctx).Error(); err != nil {
@@ -555,7 +555,7 @@ func (r *run) grant(ctx context.Context, right string) error {
 	}
 	group := ""
 	if strings.HasPrefix(right, "podgroups") {
-		group = v1alpha1.GroupName
+		group = v1beta1.GroupName
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "hostile-" + strings.ReplaceAll(right, "/", "-")},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{right}, Verbs: []string{"patch"}}}}

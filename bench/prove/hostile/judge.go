@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/stage/local"
 )
@@ -176,7 +176,7 @@ func (r *run) chargesAgree(ctx context.Context, exact bool) error {
 	}
 	// The last of these may be used by everybody, by naming none.
 	for _, name := range []string{evilQueue, preempts, "pool.evil", "default"} {
-		var q v1alpha1.Queue
+		var q v1beta1.Queue
 		if err := r.admin.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q); err != nil {
 			return err
 		}

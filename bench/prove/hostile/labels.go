@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wait"
 )
 
@@ -162,7 +162,7 @@ var labels = []Attack{
 	}},
 	{Name: "priority", About: "PodGroups with the priority class system-node-critical, more than the queue may hold", run: func(ctx context.Context, s *strike) {
 		s.each(ctx, s.n(150), 4, func(i int, _ *rand.Rand) {
-			_ = s.group(ctx, s.name(i), []string{s.Queue, s.Shared}[i%2], 2, func(g *v1alpha1.PodGroup) { g.Spec.PriorityClassName = "system-node-critical" })
+			_ = s.group(ctx, s.name(i), []string{s.Queue, s.Shared}[i%2], 2, func(g *v1beta1.PodGroup) { g.Spec.PriorityClassName = "system-node-critical" })
 			for j := range 2 {
 				_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", s.name(i), j)), milli(s.SharedCPU/2)), s.name(i)))
 			}
@@ -187,10 +187,10 @@ var labels = []Attack{
 				uid = types.UID(s.Gang())
 			}
 			owner := []metav1.OwnerReference{
-				{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "PodGroup", Name: "g", UID: uid, Controller: &yes},
+				{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "PodGroup", Name: "g", UID: uid, Controller: &yes},
 				{APIVersion: "v1", Kind: "Node", Name: s.Nodes[0], UID: "n"},
 			}
-			_ = s.group(ctx, s.name(i), s.Queue, 1, func(g *v1alpha1.PodGroup) { g.OwnerReferences = owner })
+			_ = s.group(ctx, s.name(i), s.Queue, 1, func(g *v1beta1.PodGroup) { g.OwnerReferences = owner })
 			p := of(s.pod(s.name(i)), s.name(i))
 			p.OwnerReferences = owner
 			_, _ = s.create(ctx, p)

@@ -11,7 +11,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/observe"
 )
@@ -366,7 +366,7 @@ func (v *view) count(namespace string) (n int) {
 }
 
 // statusCPU is what the status of a queue says is charged, in milli-cores.
-func statusCPU(q *v1alpha1.Queue) int64 {
+func statusCPU(q *v1beta1.Queue) int64 {
 	if q.Status == nil {
 		return 0
 	}

@@ -19,7 +19,7 @@ import (
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // API is an API server with the kinds that Basalt follows and writes: a clean one, without admission of other people's,
@@ -66,7 +66,7 @@ func NewAPI(now func() time.Time) *API {
 	volcanos := kind("podgroup", volcano.GroupName, "PodGroup")
 	volcanos.Name = "volcano-podgroup"
 	return &API{now: now, version: 1000, Pods: kind("pod", "", "Pod"), Nodes: kind("node", "", "Node"),
-		PodGroups: kind("podgroup", v1alpha1.GroupName, "PodGroup"), Queues: kind("queue", v1alpha1.GroupName, "Queue"),
+		PodGroups: kind("podgroup", v1beta1.GroupName, "PodGroup"), Queues: kind("queue", v1beta1.GroupName, "Queue"),
 		VolcanoGroups: volcanos}
 }
 
@@ -97,8 +97,8 @@ func (a *API) Node(name string) *corev1.Node {
 	return n
 }
 
-func (a *API) PodGroup(namespace, name string) *v1alpha1.PodGroup {
-	g, _ := a.PodGroups.Objects[key(namespace, name)].Object.(*v1alpha1.PodGroup)
+func (a *API) PodGroup(namespace, name string) *v1beta1.PodGroup {
+	g, _ := a.PodGroups.Objects[key(namespace, name)].Object.(*v1beta1.PodGroup)
 	return g
 }
 
@@ -107,8 +107,8 @@ func (a *API) VolcanoGroup(namespace, name string) *volcano.PodGroup {
 	return g
 }
 
-func (a *API) Queue(name string) *v1alpha1.Queue {
-	q, _ := a.Queues.Objects[name].Object.(*v1alpha1.Queue)
+func (a *API) Queue(name string) *v1beta1.Queue {
+	q, _ := a.Queues.Objects[name].Object.(*v1beta1.Queue)
 	return q
 }
 
@@ -174,8 +174,8 @@ func (a *API) EditPod(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
 }
 
 // EditQueue makes the next version of a Queue that exists.
-func (a *API) EditQueue(q *v1alpha1.Queue, change func(*v1alpha1.Queue)) {
-	next := Copy(q).(*v1alpha1.Queue)
+func (a *API) EditQueue(q *v1beta1.Queue, change func(*v1beta1.Queue)) {
+	next := Copy(q).(*v1beta1.Queue)
 	change(next)
 	if err := a.Replace(a.Queues, next); err != nil {
 		panic(err)
@@ -285,11 +285,11 @@ func merged(old, c corev1.PodCondition) corev1.PodCondition {
 
 // ReplaceQueueStatus and ReplacePodGroupStatus put a status in the place of the old one, with a test on the UID, under the
 // rule of the CRDs on its stamp.
-func (a *API) ReplaceQueueStatus(name, uid string, status *v1alpha1.QueueStatus) error {
+func (a *API) ReplaceQueueStatus(name, uid string, status *v1beta1.QueueStatus) error {
 	return a.replaceStatus(a.Queues, name, key("", name), uid, status)
 }
 
-func (a *API) ReplacePodGroupStatus(namespace, name, uid string, status *v1alpha1.PodGroupStatus) error {
+func (a *API) ReplacePodGroupStatus(namespace, name, uid string, status *v1beta1.PodGroupStatus) error {
 	return a.replaceStatus(a.PodGroups, name, key(namespace, name), uid, status)
 }
 
@@ -316,7 +316,7 @@ func (a *API) SetFinalizers(name, uid, version string, finalizers []string) erro
 	if err != nil {
 		return err
 	}
-	next := Copy(o.Object).(*v1alpha1.Queue)
+	next := Copy(o.Object).(*v1beta1.Queue)
 	next.Finalizers = finalizers
 	return a.Replace(a.Queues, next)
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Rules are what the API server holds the objects of a kind to, wherever they are stored: API stores them for the simulator and
@@ -66,9 +66,9 @@ func (r Rules) Create(o metav1.Object, uid types.UID, at metav1.Time) {
 		}
 	case *corev1.Node: // has none
 		o.Generation = 0
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		o.Status = nil
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		o.Status = nil
 	}
 }
@@ -81,10 +81,10 @@ func (r Rules) WithStatus(o metav1.Object, uid string, status any) (metav1.Objec
 	}
 	next := Copy(o)
 	switch next := next.(type) {
-	case *v1alpha1.Queue:
-		next.Status = status.(*v1alpha1.QueueStatus)
-	case *v1alpha1.PodGroup:
-		next.Status = status.(*v1alpha1.PodGroupStatus)
+	case *v1beta1.Queue:
+		next.Status = status.(*v1beta1.QueueStatus)
+	case *v1beta1.PodGroup:
+		next.Status = status.(*v1beta1.PodGroupStatus)
 	case *volcano.PodGroup:
 		next.Status = *status.(*volcano.PodGroupStatus)
 	default:
@@ -131,9 +131,9 @@ func spec(o metav1.Object) any {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		return o.Spec
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		return o.Spec
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		return o.Spec
 	case *volcano.PodGroup: // its status is no resource of its own, and counts
 		return []any{o.Spec, o.Status}
@@ -143,22 +143,22 @@ func spec(o metav1.Object) any {
 
 func status(o metav1.Object) any {
 	switch o := o.(type) {
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		return o.Status
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		return o.Status
 	}
 	return nil
 }
 
 // stamp returns the stamp of the status of a PodGroup or a Queue, nil for none.
-func stamp(o metav1.Object) *v1alpha1.Stamp {
+func stamp(o metav1.Object) *v1beta1.Stamp {
 	switch o := o.(type) {
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		if o.Status != nil {
 			return &o.Status.Stamp
 		}
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		if o.Status != nil {
 			return &o.Status.Stamp
 		}
@@ -167,7 +167,7 @@ func stamp(o metav1.Object) *v1alpha1.Stamp {
 }
 
 // accepts is the rule of the CRDs on the stamp of a status.
-func accepts(old, next v1alpha1.Stamp) bool {
+func accepts(old, next v1beta1.Stamp) bool {
 	return next.Epoch > old.Epoch || next.Epoch == old.Epoch && next.Writer == old.Writer && next.Sequence > old.Sequence
 }
 
@@ -275,7 +275,7 @@ func Copy(o metav1.Object) metav1.Object {
 		p := *o
 		p.Status.Conditions = slices.Clone(p.Status.Conditions)
 		c = &p
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		g := *o
 		c = &g
 	default:

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Facts are what is so of a pod that waits, and of the pods of its group that wait with it.
@@ -41,7 +41,7 @@ var (
 // Untrue says what is not so of what a pod says, "" for nothing. What it cannot tell for sure passes.
 func (f Facts) Untrue(said v1.PodCondition) string {
 	switch {
-	case said.Reason == "" && f.Why == v1alpha1.ReasonWaiting: // others leave for it: an event said so
+	case said.Reason == "" && f.Why == v1beta1.ReasonWaiting: // others leave for it: an event said so
 		return ""
 	case said.Reason == "":
 		return "it should say why it waits"
@@ -51,12 +51,12 @@ func (f Facts) Untrue(said v1.PodCondition) string {
 		return fmt.Sprintf("there are %d nodes", f.Nodes)
 	}
 	switch said.Reason {
-	case v1alpha1.ReasonQuotaExceeded:
+	case v1beta1.ReasonQuotaExceeded:
 		later := strings.Contains(said.Message, "once the gangs that wait for nodes have started") // others, too
 		if strings.Contains(said.Message, "has insufficient") && f.Quota && !later {
 			return "its queue and all above it have room for all that wait with it"
 		}
-	case v1alpha1.ReasonNotEnoughPods:
+	case v1beta1.ReasonNotEnoughPods:
 		m := ofPods.FindStringSubmatch(said.Message)
 		if m != nil && f.Group && m[2] != strconv.Itoa(f.Least) {
 			return fmt.Sprintf("its minimum is %d", f.Least)
@@ -64,15 +64,15 @@ func (f Facts) Untrue(said v1.PodCondition) string {
 		if m != nil && m[1] == m[2] {
 			return "these are enough"
 		}
-	case v1alpha1.ReasonPodGroupNotFound:
+	case v1beta1.ReasonPodGroupNotFound:
 		if f.Group {
 			return "it exists"
 		}
-	case v1alpha1.ReasonQueueNotAllowed:
+	case v1beta1.ReasonQueueNotAllowed:
 		if f.Admits {
 			return "its queue takes it"
 		}
-	case v1alpha1.ReasonNeverFits:
+	case v1beta1.ReasonNeverFits:
 		if !f.Floor && f.Fits {
 			return "no limit of its queue or above is smaller"
 		}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/workload"
 	"basalt.dev/basalt/shard/event"
@@ -349,14 +349,14 @@ func TestFragmented(t *testing.T) {
 }
 
 func (f *fleet) create(a ask, queue string) {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name), Generation: 1, CreationTimestamp: metav1.NewTime(f.now)}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name), Generation: 1, CreationTimestamp: metav1.NewTime(f.now)}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(a.pods)
-	constraint := v1alpha1.TopologyConstraint{Key: rack}
+	constraint := v1beta1.TopologyConstraint{Key: rack}
 	if a.slice < a.pods {
 		constraint.SliceSize = int32(a.slice)
 	}
-	g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{constraint}}
+	g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{constraint}}
 	f.toAll(event.PodGroupSeen{PodGroup: g})
 	for i := range a.pods {
 		uid := fmt.Sprint(a.name, "-", i)

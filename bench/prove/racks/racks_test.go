@@ -17,7 +17,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -46,11 +46,11 @@ func (w *world) check(err error) {
 	}
 }
 
-func (w *world) gang(name, queue string, constraints ...v1alpha1.TopologyConstraint) error {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+func (w *world) gang(name, queue string, constraints ...v1beta1.TopologyConstraint) error {
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = size
-	g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: constraints}
+	g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: constraints}
 	return w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error()
 }
 
@@ -106,7 +106,7 @@ func (w *world) bound(gang string, want int) (in []string) {
 func (w *world) says(gang, words string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "the status of gang "+gang, func(ctx context.Context) error {
-		var g v1alpha1.PodGroup
+		var g v1beta1.PodGroup
 		if err := w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Name(gang).Do(ctx).Into(&g); err != nil {
 			return err
 		}
@@ -133,20 +133,20 @@ func TestRacks(t *testing.T) {
 	var queues []string
 	for i := range 6 {
 		queues = append(queues, fmt.Sprint("q", i))
-		w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queues[i]}}).Do(t.Context()).Error())
+		w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: queues[i]}}).Do(t.Context()).Error())
 	}
 	all, err := cluster.StartBasalt(t.Context(), 1, 3, local.BasaltOptions{Restart: true})
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), all))
 
 	// Bad input is refused by the API server, with the field.
-	required := v1alpha1.TopologyConstraint{Key: rack}
-	for words, constraints := range map[string][]v1alpha1.TopologyConstraint{
+	required := v1beta1.TopologyConstraint{Key: rack}
+	for words, constraints := range map[string][]v1beta1.TopologyConstraint{
 		"at most one topology constraint may be Required":                                      {required, {Key: "zone"}},
 		"spec.schedulingConstraints.topology[0].mode":                                          {{Key: rack, Mode: "Often"}},
 		"spec.schedulingConstraints.topology[0].key":                                           {{Key: ""}},
 		"sliceSize must not be larger than spec.schedulingPolicy.gang.minCount":                {{Key: rack, SliceSize: size + 1}},
-		"a topology constraint with a sliceSize must be Required":                              {{Key: rack, SliceSize: 2, Mode: v1alpha1.TopologyPreferred}},
+		"a topology constraint with a sliceSize must be Required":                              {{Key: rack, SliceSize: 2, Mode: v1beta1.TopologyPreferred}},
 		"spec.schedulingConstraints.topology[0].sliceSize":                                     {{Key: rack, SliceSize: -1}},
 		"at most one topology constraint may have a sliceSize":                                 {{Key: rack, SliceSize: 2}, {Key: "zone", SliceSize: 2}},
 		"the key of a topology constraint with a sliceSize must differ from those of the othe": {required, {Key: rack, SliceSize: 2}},
@@ -210,7 +210,7 @@ func TestRacks(t *testing.T) {
 	}
 
 	// A gang that prefers a rack takes what there is: seven pods fit into the rack of gang-0, and one where another one leaves.
-	w.check(w.gang("prefers", "q2", v1alpha1.TopologyConstraint{Key: rack, Mode: v1alpha1.TopologyPreferred}))
+	w.check(w.gang("prefers", "q2", v1beta1.TopologyConstraint{Key: rack, Mode: v1beta1.TopologyPreferred}))
 	w.pods("prefers", 0, size)
 	w.says("prefers", "1 of 8 pods do not fit")
 	now := int64(0)
@@ -222,14 +222,14 @@ func TestRacks(t *testing.T) {
 	// Slices: a gang goes where another leaves, each four of its pods in one rack.
 	w.delete("prefers")
 	w.delete("later")
-	w.check(w.gang("slices", "q3", v1alpha1.TopologyConstraint{Key: rack, SliceSize: 4}))
+	w.check(w.gang("slices", "q3", v1beta1.TopologyConstraint{Key: rack, SliceSize: 4}))
 	w.pods("slices", 0, size)
 	for _, p := range w.slices("slices", size) {
 		if p%4 != 0 {
 			t.Errorf("a rack has %d pods of a gang in slices of 4", p)
 		}
 	}
-	if err := w.gang("nowhere", "q4", v1alpha1.TopologyConstraint{Key: "example.com/nothing", SliceSize: 4}); err != nil {
+	if err := w.gang("nowhere", "q4", v1beta1.TopologyConstraint{Key: "example.com/nothing", SliceSize: 4}); err != nil {
 		t.Error(err)
 	}
 	w.pods("nowhere", 0, size)

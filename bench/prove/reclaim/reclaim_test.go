@@ -25,7 +25,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/audittest"
@@ -89,9 +89,9 @@ func (w *world) patchQueue(name, patch string) {
 	})
 }
 
-func (w *world) queue(name string, spec v1alpha1.QueueSpec) {
+func (w *world) queue(name string, spec v1beta1.QueueSpec) {
 	w.t.Helper()
-	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}).Do(w.t.Context()).Error())
+	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}).Do(w.t.Context()).Error())
 }
 
 func cores(n string) corev1.ResourceList {
@@ -108,13 +108,13 @@ func (w *world) elastic(name, queue, priority string, n int32) {
 }
 
 // makeGang makes a gang with a minimum and so many pods, in topology domains if constraints say so.
-func (w *world) makeGang(name, queue, priority string, least, n int32, topology ...v1alpha1.TopologyConstraint) {
+func (w *world) makeGang(name, queue, priority string, least, n int32, topology ...v1beta1.TopologyConstraint) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = least
 	if len(topology) > 0 {
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: topology}
 	}
 	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())
 	grace := int64(1)
@@ -174,7 +174,7 @@ func (w *world) settles(want map[string]int) {
 
 // says is what the gangs' statuses say that do not run.
 func (w *world) says(ctx context.Context) (out []string) {
-	var list v1alpha1.PodGroupList
+	var list v1beta1.PodGroupList
 	if err := w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Do(ctx).Into(&list); err != nil {
 		return []string{err.Error()}
 	}
@@ -190,8 +190,8 @@ func (w *world) says(ctx context.Context) (out []string) {
 func twoTeams(t *testing.T, gangs int) *world {
 	w := start(t)
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"192"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("96")})
-	w.queue("b", v1alpha1.QueueSpec{Deserved: cores("96")})
+	w.queue("a", v1beta1.QueueSpec{Deserved: cores("96")})
+	w.queue("b", v1beta1.QueueSpec{Deserved: cores("96")})
 	for i := range gangs {
 		w.gang(fmt.Sprint("b-", i), "b", "")
 	}
@@ -245,7 +245,7 @@ func (w *world) evicted() (out []string) {
 
 func (w *world) condition(gang, kind string) *metav1.Condition {
 	w.t.Helper()
-	var g v1alpha1.PodGroup
+	var g v1beta1.PodGroup
 	w.check(w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Name(gang).Do(w.t.Context()).Into(&g))
 	if g.Status == nil {
 		return nil
@@ -270,7 +270,7 @@ func TestReclaim(t *testing.T) {
 	}
 	for _, name := range gone {
 		localtest.Wait(t, patience, "the words of "+name, func(context.Context) error {
-			initially, quota := w.condition(name, v1alpha1.ConditionPodGroupInitiallyScheduled), w.condition(name, v1alpha1.ConditionQuotaReserved)
+			initially, quota := w.condition(name, v1beta1.ConditionPodGroupInitiallyScheduled), w.condition(name, v1beta1.ConditionQuotaReserved)
 			if initially == nil || initially.Status != metav1.ConditionFalse || quota == nil || quota.Status != metav1.ConditionFalse || !strings.Contains(quota.Message, "insufficient cpu") {
 				return fmt.Errorf("initially %+v, quota %+v", initially, quota)
 			}
@@ -300,8 +300,8 @@ func TestReclaimSurplus(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"48"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{Deserved: cores("40")})
-	w.queue("b", v1alpha1.QueueSpec{})
+	w.queue("a", v1beta1.QueueSpec{Deserved: cores("40")})
+	w.queue("b", v1beta1.QueueSpec{})
 	w.elastic("b-0", "b", "", 12)
 	runs := func(want map[string]int) {
 		t.Helper()
@@ -373,8 +373,8 @@ func TestReclaimGrowth(t *testing.T) {
 	w := start(t)
 	w.repairs()
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"32"},"reclaimPolicy":"FairShare"}}`)
-	w.queue("a", v1alpha1.QueueSpec{})
-	w.queue("b", v1alpha1.QueueSpec{})
+	w.queue("a", v1beta1.QueueSpec{})
+	w.queue("b", v1beta1.QueueSpec{})
 	w.makeGang("b-0", "b", "", 1, 10)
 	w.runs("b", "b-0", 8, patience)
 	asked := time.Now()
@@ -515,13 +515,13 @@ func TestReclaimOneDomain(t *testing.T) {
 		}
 		return out
 	}
-	w.makeGang("a-rack", "a", "", 8, 8, v1alpha1.TopologyConstraint{Key: "rack"})
+	w.makeGang("a-rack", "a", "", 8, 8, v1beta1.TopologyConstraint{Key: "rack"})
 	w.runs("a", "a-rack", 8, patience)
 	if at := nodesOf("a-rack", "rack"); len(at) != 1 {
 		t.Errorf("the pods of a gang that requires one rack are in %v", at)
 	}
 	w.evictions(2)
-	w.makeGang("a-slices", "a", "", 16, 16, v1alpha1.TopologyConstraint{Key: "clique", SliceSize: 8})
+	w.makeGang("a-slices", "a", "", 16, 16, v1beta1.TopologyConstraint{Key: "clique", SliceSize: 8})
 	w.runs("a", "a-slices", 16, patience)
 	if at := nodesOf("a-slices", "clique"); len(at) != 2 {
 		t.Errorf("the pods of a gang in two slices are in %v", at)
@@ -552,7 +552,7 @@ func TestPreempt(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.patchQueue("root", `{"spec":{"capability":{"cpu":"64"}}}`)
-	w.queue("a", v1alpha1.QueueSpec{PreemptionPolicy: v1alpha1.PreemptLowerPriority})
+	w.queue("a", v1beta1.QueueSpec{PreemptionPolicy: v1beta1.PreemptLowerPriority})
 	for name, value := range map[string]int32{"low": 1, "high": 1000} {
 		_, err := w.kube.Core.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
 		w.check(err)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -18,12 +18,12 @@ import (
 // after a pause, the gang is whole again, and the other one waits on.
 func (w *world) repairs() {
 	w.t.Helper()
-	w.queue("jobs", v1alpha1.QueueSpec{Capability: cores("16")})
+	w.queue("jobs", v1beta1.QueueSpec{Capability: cores("16")})
 	w.job("job-0", "jobs", size)
 	w.runs("jobs", "job-0", size, patience)
 	w.makeGang("filler-0", "jobs", "", 1, 1)
 	localtest.Wait(w.t, patience, "filler-0 to wait for quota", func(context.Context) error {
-		if c := w.condition("filler-0", v1alpha1.ConditionQuotaReserved); c == nil || c.Status == metav1.ConditionTrue {
+		if c := w.condition("filler-0", v1beta1.ConditionQuotaReserved); c == nil || c.Status == metav1.ConditionTrue {
 			return errors.New("it does not say so")
 		}
 		return nil
@@ -54,7 +54,7 @@ func (w *world) repairs() {
 // job makes a PodGroup of so many pods, and a Job of them.
 func (w *world) job(name, queue string, n int32) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = n
 	w.check(w.kube.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(w.t.Context()).Error())

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -104,7 +104,7 @@ func FuzzShard(f *testing.F) {
 			return
 		}
 		s := newShard("8")
-		group, queue := &v1alpha1.PodGroup{}, &v1alpha1.Queue{}
+		group, queue := &v1beta1.PodGroup{}, &v1beta1.Queue{}
 		if json.Unmarshal(object, group) == nil {
 			s.step(event.PodGroupSeen{PodGroup: group})
 		}
@@ -141,9 +141,9 @@ func TestLargeGang(t *testing.T) {
 	}
 	s := newShard("1") // which has room for a few of them
 	s.step(event.CoordinatorSeen{Term: 1, Incarnation: "c"})
-	s.step(event.QueueSeen{Queue: &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "q"}}})
+	s.step(event.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "q"}}})
 	before := heap()
-	group := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "large", UID: "u"}}
+	group := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "large", UID: "u"}}
 	group.Spec.SchedulingPolicy.Gang.MinCount = n
 	s.step(event.PodGroupSeen{PodGroup: group})
 	class := api.NewClass(api.FromMap(map[string]int64{"cpu": 100, "pods": 1}), nil)

@@ -38,7 +38,7 @@ import (
 	"basalt.dev/basalt/api/certs/certstest"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/kubelet"
@@ -222,7 +222,7 @@ func (w *world) pod(ns, name string) *corev1.Pod {
 
 func (w *world) group(t *testing.T, ns, name, queue string, minCount int32) error {
 	t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = queue, minCount
 	return w.kube.Basalt.Post().Namespace(ns).Resource("podgroups").Body(g).Do(t.Context()).Error()
 }
@@ -508,7 +508,7 @@ func (w *world) million(t *testing.T) {
 			t.Fatal(err)
 		}
 		localtest.Wait(t, patience, "words about the pods that are missing", func(ctx context.Context) error {
-			var g v1alpha1.PodGroup
+			var g v1beta1.PodGroup
 			if err := w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Name("large").Do(ctx).Into(&g); err != nil {
 				return err
 			}
@@ -536,7 +536,7 @@ func (w *world) longNames(t *testing.T) {
 			} else {
 				path += "." + part(n)
 			}
-			if err := w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}).Do(t.Context()).Error(); err != nil {
+			if err := w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}}).Do(t.Context()).Error(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -587,7 +587,7 @@ func (w *world) thousandQueues(t *testing.T) {
 		for range 16 {
 			go func() {
 				for i := range next {
-					q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%04d", i)}}
+					q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%04d", i)}}
 					q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse("4")}
 					errs <- w.kube.Basalt.Post().Resource("queues").Body(q).Do(t.Context()).Error()
 				}
@@ -605,13 +605,13 @@ func (w *world) thousandQueues(t *testing.T) {
 		}
 		made := time.Since(began)
 		localtest.Wait(t, patience, "all queues to be ready", func(ctx context.Context) error {
-			var list v1alpha1.QueueList
+			var list v1beta1.QueueList
 			if err := w.kube.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
 				return err
 			}
 			ready := 0
 			for i := range list.Items {
-				if s := list.Items[i].Status; s != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) && strings.HasPrefix(list.Items[i].Name, "many-") {
+				if s := list.Items[i].Status; s != nil && meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionReady) && strings.HasPrefix(list.Items[i].Name, "many-") {
 					ready++
 				}
 			}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // act carries one line of a script out. One that speaks of what is not there does nothing: what made it may have been
@@ -48,7 +48,7 @@ func (w *world) act(line string) {
 	}
 	l, a := &w.load, w.api
 	pod, name := a.pod("ns", arg(1)), arg(1)
-	group, _ := a.groups.objects["ns/"+name].Object.(*v1alpha1.PodGroup)
+	group, _ := a.groups.objects["ns/"+name].Object.(*v1beta1.PodGroup)
 	switch f[0] {
 	case "calm":
 	case "queue":
@@ -58,7 +58,7 @@ func (w *world) act(line string) {
 	case "limits":
 		if q := a.queue(name); q != nil {
 			w.log("admin: %s", line)
-			a.editQueue(q, true, func(q *v1alpha1.Queue) {
+			a.editQueue(q, true, func(q *v1beta1.Queue) {
 				now := spec(after)
 				now.Closed, now.NamespaceSelector = q.Spec.Closed, q.Spec.NamespaceSelector
 				q.Spec = now
@@ -67,12 +67,12 @@ func (w *world) act(line string) {
 	case "close":
 		if q := a.queue(name); q != nil {
 			w.log("admin: %s", line)
-			a.editQueue(q, true, func(q *v1alpha1.Queue) { q.Spec.Closed = arg(2) == "true" })
+			a.editQueue(q, true, func(q *v1beta1.Queue) { q.Spec.Closed = arg(2) == "true" })
 		}
 	case "selector": // QUEUE VALUE, - for none: which value of its label tenant a namespace needs to use the queue
 		if q := a.queue(name); q != nil {
 			w.log("admin: %s", line)
-			a.editQueue(q, true, func(q *v1alpha1.Queue) {
+			a.editQueue(q, true, func(q *v1beta1.Queue) {
 				if q.Spec.NamespaceSelector = nil; arg(2) != "-" {
 					q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tenant": arg(2)}}
 				}

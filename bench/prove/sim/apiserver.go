@@ -17,7 +17,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/doors/volcano"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
@@ -84,13 +84,13 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 		} else {
 			w.audit.Observe(w.now, audit.NodeSeen{Node: o})
 		}
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		if f = a.queues; gone {
 			w.audit.Observe(w.now, audit.QueueGone{Queue: o})
 		} else {
 			w.audit.Observe(w.now, audit.QueueSeen{Queue: o})
 		}
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		if f = a.groups; gone {
 			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})
 		} else {
@@ -239,7 +239,7 @@ func (a *apiServer) evict(who api.Incarnation, o event.EvictPod) event.StatusWri
 	}
 	a.w.count("evictions")
 	p, err := a.PatchCondition(o.Namespace, o.Name, o.UID, "", corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v1beta1.ReasonRolledBack, Message: o.Message, LastTransitionTime: metav1.NewTime(a.w.now)})
 	a.must(err)
 	drawn, stays := a.w.some(8), a.w.between(30*time.Second, 4*time.Minute)
 	if stays, is := a.w.mishap(drawn, "stays", p.Name, stays); is && !a.w.calm {
@@ -296,25 +296,25 @@ func (a *apiServer) replaceVolcanoStatus(o event.WriteGroupStatus, status *volca
 }
 
 // queue returns a Queue, nil when there is none.
-func (a *apiServer) queue(name string) *v1alpha1.Queue { return a.Queue(name) }
+func (a *apiServer) queue(name string) *v1beta1.Queue { return a.Queue(name) }
 
-func (a *apiServer) editQueue(q *v1alpha1.Queue, _ bool, change func(*v1alpha1.Queue)) {
+func (a *apiServer) editQueue(q *v1beta1.Queue, _ bool, change func(*v1beta1.Queue)) {
 	a.EditQueue(q, change)
 }
 
-func (a *apiServer) deleteQueue(q *v1alpha1.Queue) {
+func (a *apiServer) deleteQueue(q *v1beta1.Queue) {
 	a.must(a.Delete(a.Queues, "", q.Name, q.UID, "", nil))
 }
 
 // setFinalizer is the coordinator's.
 func (a *apiServer) setFinalizer(name, uid string, want bool) {
 	q := a.queue(name)
-	if q == nil || string(q.UID) != uid || slices.Contains(q.Finalizers, v1alpha1.FinalizerCharged) == want {
+	if q == nil || string(q.UID) != uid || slices.Contains(q.Finalizers, v1beta1.FinalizerCharged) == want {
 		return
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerCharged })
+	finalizers := slices.DeleteFunc(slices.Clone(q.Finalizers), func(f string) bool { return f == v1beta1.FinalizerCharged })
 	if want {
-		finalizers = append(finalizers, v1alpha1.FinalizerCharged)
+		finalizers = append(finalizers, v1beta1.FinalizerCharged)
 	}
 	if err := a.SetFinalizers(name, uid, q.ResourceVersion, finalizers); err != nil && !apierrors.IsInvalid(err) { // it is being deleted
 		a.must(err)

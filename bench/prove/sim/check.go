@@ -17,7 +17,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/shard/effect"
@@ -322,14 +322,14 @@ func (c *check) afterAPI(f *feed, e entry) {
 	case *corev1.Node:
 		c.nodeChanged(o, e.Type == watch.Deleted)
 		c.cores[o.Name] = max(c.cores[o.Name], o.Status.Allocatable.Cpu().MilliValue())
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		c.sawGroup(o.Name, string(o.UID), int(o.Spec.SchedulingPolicy.Gang.MinCount), e.Type == watch.Deleted)
 		c.lived(o.Name)
 	case *volcanov1beta1.PodGroup:
 		g := c.sawGroup(o.Name, string(o.UID), int(o.Spec.MinMember), e.Type == watch.Deleted)
 		_, more := volcano.Group(o, nil, nil)
 		g.roles, g.floor = more.Roles, more.Floor
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		if e.Type == watch.Deleted {
 			c.gone(o)
 		}
@@ -354,7 +354,7 @@ func (c *check) sawGroup(name, uid string, least int, gone bool) *gangSeen {
 
 // gone judges that a queue whose limits are in force stays while anything is charged to it, except for pods that somebody else
 // bound, or that were bound under another queue and labelled anew: such pods are charged whether their queue exists or not.
-func (c *check) gone(q *v1alpha1.Queue) {
+func (c *check) gone(q *v1beta1.Queue) {
 	limits := c.w.store.Keys["queues/"+q.Name]
 	if limits == nil || limits.Value.(*wire.LimitsRecord).Uid != string(q.UID) {
 		return
@@ -658,7 +658,7 @@ func (c *check) says(x *shard, o event.Send) {
 }
 
 // stamp judges the stamp of a status that is about to be written: I8.
-func (c *check) stamp(object, queue string, s v1alpha1.Stamp) {
+func (c *check) stamp(object, queue string, s v1beta1.Stamp) {
 	w := c.w
 	key := object + " " + strconv.FormatInt(s.Epoch, 10)
 	if who, known := c.stamps[key]; known && string(who) != s.Writer {

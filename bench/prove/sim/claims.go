@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/model"
 	"basalt.dev/basalt/bench/prove/progress"
@@ -550,7 +550,7 @@ func (w *world) judgeRest(name string) {
 	}
 	if pg := w.api.PodGroup("ns", name); pg != nil && pg.Spec.SchedulingConstraints != nil {
 		for _, t := range pg.Spec.SchedulingConstraints.Topology {
-			if t.Mode != v1alpha1.TopologyPreferred {
+			if t.Mode != v1beta1.TopologyPreferred {
 				return
 			}
 		}

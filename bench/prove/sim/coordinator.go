@@ -10,7 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	core "basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
@@ -197,7 +197,7 @@ func (t *term) loaded(e core.Elected) {
 		c.call(&c.w.api.server, "list", 3*time.Second, func() {
 			epoch = 0
 			for _, o := range c.w.api.queues.objects {
-				if q := o.Object.(*v1alpha1.Queue); q.Status != nil {
+				if q := o.Object.(*v1beta1.Queue); q.Status != nil {
 					epoch = max(epoch, api.Epoch(q.Status.Epoch))
 				}
 			}
@@ -228,7 +228,7 @@ func (t *term) lead(e core.Elected) {
 		}
 	})
 	t.queues = c.watch(w.api.queues, &watcher{
-		seen:  func(o object) { t.step(effect.QueueSeen(o.Object.(*v1alpha1.Queue))) },
+		seen:  func(o object) { t.step(effect.QueueSeen(o.Object.(*v1beta1.Queue))) },
 		gone:  func(o object) { t.step(core.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
 		first: func() { t.step(core.QueuesSynced{}) },
 	})
@@ -308,7 +308,7 @@ func (t *term) carryOut(o core.Output) {
 	case core.CreateQueue:
 		attempt(func() {
 			if w.api.queue(o.Name) == nil {
-				w.api.create(w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
+				w.api.create(w.api.queues, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
 			}
 		})
 	case core.Log:

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // drawer draws what happens from the seed: the workload and the faults. What it draws it says in the words of act.go, so
@@ -299,9 +299,9 @@ func (d *drawer) aPod(ok func(*corev1.Pod) bool) *corev1.Pod {
 	return nil
 }
 
-func (d *drawer) aGroup() *v1alpha1.PodGroup {
+func (d *drawer) aGroup() *v1beta1.PodGroup {
 	if names := d.w.api.groups.names(); len(names) > 0 {
-		return d.w.api.groups.objects[pick(d, names)].Object.(*v1alpha1.PodGroup)
+		return d.w.api.groups.objects[pick(d, names)].Object.(*v1beta1.PodGroup)
 	}
 	return nil
 }

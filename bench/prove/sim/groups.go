@@ -16,7 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/progress"
 	"basalt.dev/basalt/shard/event"
@@ -69,7 +69,7 @@ type group struct {
 func (a *apiServer) group(name string) *group {
 	if g := a.PodGroup("ns", name); g != nil {
 		return &group{api.BasaltGroup, string(g.UID), g.Spec.Queue, int(g.Spec.SchedulingPolicy.Gang.MinCount),
-			g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionPodGroupInitiallyScheduled)}
+			g.Status != nil && meta.IsStatusConditionTrue(g.Status.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled)}
 	}
 	if g := a.VolcanoGroup("ns", name); g != nil {
 		return &group{api.VolcanoGroup, string(g.UID), g.Spec.Queue, int(g.Spec.MinMember), g.Status.Phase == volcanov1beta1.PodGroupRunning}
@@ -579,7 +579,7 @@ func (w *world) begun() (sum int) {
 }
 
 // spare is the staleAfter in force for a group, 0 for none: its own, if that is shorter than what its queue says.
-func (w *world) spare(g *v1alpha1.PodGroup) (after time.Duration) {
+func (w *world) spare(g *v1beta1.PodGroup) (after time.Duration) {
 	if g == nil {
 		return 0
 	}

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/script"
 )
 
@@ -169,7 +169,7 @@ func (p *conversation) status() {
 		say("queue %s is charged %v for gang %s", r.Gang.Queue, amounts(r.Demand), r.Gang.Uid)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.api.groups.objects)) {
-		g := w.api.groups.objects[name].Object.(*v1alpha1.PodGroup)
+		g := w.api.groups.objects[name].Object.(*v1beta1.PodGroup)
 		where := map[string]int{}
 		for _, o := range w.api.pods.objects {
 			if pod := o.Object.(*corev1.Pod); w.check.groupName(pod) == g.Name {

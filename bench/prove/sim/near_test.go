@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // TestPreferredWhenOthersGo: a gang for which others are evicted ends in the rack that it prefers, where that costs no
@@ -36,13 +36,13 @@ func TestPreferredWhenOthersGo(t *testing.T) {
 					w.api.create(w.api.pods, pod(fmt.Sprint("low-", i), 1))
 				}
 				w.until(20*time.Second, func() bool { return false })
-				g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
+				g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
 				g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "q1", int32(one.pods)
-				topology := []v1alpha1.TopologyConstraint{{Key: "rack", Mode: v1alpha1.TopologyPreferred}}
+				topology := []v1beta1.TopologyConstraint{{Key: "rack", Mode: v1beta1.TopologyPreferred}}
 				if required != "" {
-					topology = append(topology, v1alpha1.TopologyConstraint{Key: required})
+					topology = append(topology, v1beta1.TopologyConstraint{Key: required})
 				}
-				g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: topology}
+				g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: topology}
 				w.api.create(w.api.groups, g)
 				for i := range one.pods {
 					p := pod(fmt.Sprint("g-", i), 100)

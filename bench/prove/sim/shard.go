@@ -14,7 +14,7 @@ import (
 	"basalt.dev/basalt/api/doors/volcano"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/store/protocol"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/effect"
@@ -103,12 +103,12 @@ func (w *world) startShard(name string) *shard {
 		first: first,
 	})
 	x.watch(w.api.queues, &watcher{
-		seen:  func(o object) { x.step(event.QueueSeen{Queue: o.Object.(*v1alpha1.Queue)}) },
+		seen:  func(o object) { x.step(event.QueueSeen{Queue: o.Object.(*v1beta1.Queue)}) },
 		gone:  func(o object) { x.step(event.QueueGone{Name: o.GetName(), UID: string(o.GetUID())}) },
 		first: first,
 	})
 	x.watch(w.api.groups, &watcher{
-		seen: func(o object) { x.step(event.PodGroupSeen{PodGroup: o.Object.(*v1alpha1.PodGroup)}) },
+		seen: func(o object) { x.step(event.PodGroupSeen{PodGroup: o.Object.(*v1beta1.PodGroup)}) },
 		gone: func(o object) {
 			x.step(event.PodGroupGone{UID: string(o.GetUID()), Namespace: o.GetNamespace(), Name: o.GetName()})
 		},
@@ -380,7 +380,7 @@ func (x *shard) carryOut(o event.Output) {
 		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
 	case event.PodGroupEvent:
 		switch o.Reason {
-		case v1alpha1.ReasonRolledBack:
+		case v1beta1.ReasonRolledBack:
 			w.count("gangs rolled back")
 			w.log("%s: rolls back %s", x.inc, o.UID)
 		case "PartlyPlaced":

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -127,7 +127,7 @@ func TestOutputsAreHashedWhole(t *testing.T) {
 		return h.Sum64()
 	}
 	status := func(pods int32, message string) event.WritePodGroupStatus {
-		s := &v1alpha1.PodGroupStatus{Message: message}
+		s := &v1beta1.PodGroupStatus{Message: message}
 		s.Bound = pods
 		return event.WritePodGroupStatus{ID: 1, Status: s}
 	}
@@ -144,8 +144,8 @@ func TestOutputsAreHashedWhole(t *testing.T) {
 		span(at, slog.String("a", "1")), span(at, slog.String("a", "2")), span(at, slog.Any("a", []string{"1"})),
 		send(1), send(2), map[string]int{"a": 1, "b": 2}, map[string]int{"a": 2, "b": 1},
 		event.Log{Message: "a"}, event.Log{Message: "a", Attrs: []slog.Attr{slog.Int("n", 1)}},
-		v1alpha1.QueueSpec{}, v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("1")}},
-		v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("2")}},
+		v1beta1.QueueSpec{}, v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+		v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse("2")}},
 	} {
 		if other, is := seen[of(o)]; is {
 			t.Errorf("%+v has the hash of %+v", o, other)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // TestTied: the single pods of an app require one another in a rack, a zone, or both. As many are bound as the best
@@ -95,12 +95,12 @@ func TestTogetherAsManyAsCome(t *testing.T) {
 				room[i%racks] += free / cpu
 			}
 			w.until(10*time.Second, func() bool { return false })
-			g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
+			g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
 			g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "q0", int32(least)
 			if by != "affinity" {
-				mode := map[string]v1alpha1.TopologyMode{"preferred": v1alpha1.TopologyPreferred}[by]
-				g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{
-					Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: mode}}}
+				mode := map[string]v1beta1.TopologyMode{"preferred": v1beta1.TopologyPreferred}[by]
+				g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{
+					Topology: []v1beta1.TopologyConstraint{{Key: "rack", Mode: mode}}}
 			}
 			w.api.create(w.api.groups, g)
 			for i := range pods {

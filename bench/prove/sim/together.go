@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -23,24 +23,24 @@ const clique = "clique"
 var cliques = map[string]string{"n0": "c0", "l0": "c0", "n1": "c0", "n2": "c1", "n3": "c1", "n4": "c2", "n5": "c2", "l1": "c2"}
 
 // keepTogether gives a PodGroup its topology constraints, by its name.
-func (l *workload) keepTogether(g *v1alpha1.PodGroup) {
+func (l *workload) keepTogether(g *v1beta1.PodGroup) {
 	if !l.together {
 		return
 	}
 	kind := int(api.BucketOf("together/" + g.Name))
-	slice := v1alpha1.TopologyConstraint{Key: clique, SliceSize: min(g.Spec.SchedulingPolicy.Gang.MinCount, int32(2+kind/16%2))}
+	slice := v1beta1.TopologyConstraint{Key: clique, SliceSize: min(g.Spec.SchedulingPolicy.Gang.MinCount, int32(2+kind/16%2))}
 	switch {
 	case kind%4 == 0:
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: rack, Mode: v1alpha1.TopologyPreferred}}}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: rack, Mode: v1beta1.TopologyPreferred}}}
 	case l.repels || l.domains: // with what else their pods ask for, no zone might have room, ever
 	case kind%4 == 1:
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: zone}, {Key: rack, Mode: v1alpha1.TopologyPreferred}}}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: zone}, {Key: rack, Mode: v1beta1.TopologyPreferred}}}
 	case kind%8 == 2:
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{slice}}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{slice}}
 	case kind%8 == 6:
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: zone}, slice}}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: zone}, slice}}
 	default:
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: zone}}}
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: zone}}}
 	}
 }
 
@@ -54,9 +54,9 @@ func (c *check) together(uid, gang string) {
 	}
 	required := false
 	for _, o := range w.api.groups.objects {
-		if g := o.Object.(*v1alpha1.PodGroup); string(g.UID) == gang && g.Spec.SchedulingConstraints != nil {
+		if g := o.Object.(*v1beta1.PodGroup); string(g.UID) == gang && g.Spec.SchedulingConstraints != nil {
 			for _, t := range g.Spec.SchedulingConstraints.Topology {
-				required = required || t.Key == zone && t.Mode != v1alpha1.TopologyPreferred
+				required = required || t.Key == zone && t.Mode != v1beta1.TopologyPreferred
 			}
 		}
 	}
@@ -169,12 +169,12 @@ func (d *drawer) uproot(i int) {
 // its minimum.
 func (c *check) requires(gang string) (keys []string, size, least int) {
 	for _, o := range c.w.api.groups.objects {
-		g := o.Object.(*v1alpha1.PodGroup)
+		g := o.Object.(*v1beta1.PodGroup)
 		if string(g.UID) != gang || g.Spec.SchedulingConstraints == nil {
 			continue
 		}
 		for _, t := range g.Spec.SchedulingConstraints.Topology {
-			if t.Mode != v1alpha1.TopologyPreferred {
+			if t.Mode != v1beta1.TopologyPreferred {
 				keys = append(keys, t.Key)
 				size, least = max(size, int(t.SliceSize)), int(g.Spec.SchedulingPolicy.Gang.MinCount)
 			}
@@ -391,7 +391,7 @@ func (c *check) sliced(gang string) {
 }
 
 // sliceOf returns the size of the slices of a gang, 0 if it has none.
-func sliceOf(g *v1alpha1.PodGroup) int32 {
+func sliceOf(g *v1beta1.PodGroup) int32 {
 	if g.Spec.SchedulingConstraints != nil {
 		for _, t := range g.Spec.SchedulingConstraints.Topology {
 			if t.SliceSize > 0 {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/prove/progress"
 	core "basalt.dev/basalt/coordinator"
@@ -219,14 +219,14 @@ func (a *apiServer) nodeResources(name string) api.Resources {
 	return api.FromNode(a.node(name), nil).Allocatable
 }
 
-func (l *workload) makeQueue(name string, spec v1alpha1.QueueSpec) {
-	l.w.api.create(l.w.api.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+func (l *workload) makeQueue(name string, spec v1beta1.QueueSpec) {
+	l.w.api.create(l.w.api.queues, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 }
 
 // spec of a Queue in the words of a script: capability AMOUNTS guarantee AMOUNTS deserved AMOUNTS weight N priority N
 // reclaim never|fair preempts yes|no runtime DURATION delay DURATION kept yes.
-func spec(after func(word string) string) v1alpha1.QueueSpec {
-	s := v1alpha1.QueueSpec{Capability: amountsOf(after("capability")), Guarantee: amountsOf(after("guarantee")), Deserved: amountsOf(after("deserved"))}
+func spec(after func(word string) string) v1beta1.QueueSpec {
+	s := v1beta1.QueueSpec{Capability: amountsOf(after("capability")), Guarantee: amountsOf(after("guarantee")), Deserved: amountsOf(after("deserved"))}
 	if n, err := strconv.Atoi(after("weight")); err == nil {
 		s.Weight = new(int32(n))
 	}
@@ -235,15 +235,15 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 	}
 	switch after("reclaim") {
 	case "never":
-		s.ReclaimPolicy = v1alpha1.ReclaimNever
+		s.ReclaimPolicy = v1beta1.ReclaimNever
 	case "fair":
-		s.ReclaimPolicy = v1alpha1.ReclaimFairShare
+		s.ReclaimPolicy = v1beta1.ReclaimFairShare
 	}
 	switch after("preempts") {
 	case "yes":
-		s.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+		s.PreemptionPolicy = v1beta1.PreemptLowerPriority
 	case "no":
-		s.PreemptionPolicy = v1alpha1.PreemptNever
+		s.PreemptionPolicy = v1beta1.PreemptNever
 	}
 	if t, err := time.ParseDuration(after("runtime")); err == nil {
 		s.ReclaimMinRuntime, s.PreemptMinRuntime = &metav1.Duration{Duration: t}, &metav1.Duration{Duration: t}
@@ -264,12 +264,12 @@ func spec(after func(word string) string) v1alpha1.QueueSpec {
 }
 
 func (l *workload) makeGroup(name, queue string, least int, priority string, whole bool) {
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	g.Spec.PriorityClassName = priority
 	if whole {
-		g.Spec.DisruptionMode = v1alpha1.DisruptPodGroup
+		g.Spec.DisruptionMode = v1beta1.DisruptPodGroup
 	}
 	if api.BucketOf(name)%2 == 1 {
 		g.Spec.StaleAfter = &metav1.Duration{Duration: 6 * time.Second}
@@ -483,10 +483,10 @@ func (l *workload) help(round int) {
 		q := a.queue(name)
 		switch {
 		case q == nil && name != api.RootQueue && name != api.DefaultQueue:
-			a.create(a.queues, &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			a.create(a.queues, &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		case q != nil && q.DeletionTimestamp == nil && (q.Spec.Closed || q.Spec.NamespaceSelector != nil || len(q.Spec.Capability) > 0 && round == 0):
-			a.editQueue(q, true, func(q *v1alpha1.Queue) {
-				q.Spec = v1alpha1.QueueSpec{}
+			a.editQueue(q, true, func(q *v1beta1.Queue) {
+				q.Spec = v1beta1.QueueSpec{}
 				if w.some(2) {
 					q.Spec.Capability = list(map[string]string{"cpu": fmt.Sprint(30 + w.die.below(20))})
 				}
@@ -653,7 +653,7 @@ func (l *workload) left() string {
 		if q.DeletionTimestamp != nil {
 			return fmt.Sprintf("queue %s is being deleted", q.UID)
 		}
-		if q.Status == nil || q.Status.ObservedGeneration != q.Generation || len(q.Status.Charged) > 0 || q.Status.AdmittedGangs+q.Status.WaitingGangs > 0 || !meta.IsStatusConditionTrue(q.Status.Conditions, v1alpha1.ConditionReady) {
+		if q.Status == nil || q.Status.ObservedGeneration != q.Generation || len(q.Status.Charged) > 0 || q.Status.AdmittedGangs+q.Status.WaitingGangs > 0 || !meta.IsStatusConditionTrue(q.Status.Conditions, v1beta1.ConditionReady) {
 			return fmt.Sprintf("queue %s generation %d says %+v", q.UID, q.Generation, q.Status)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/audittest"
@@ -256,7 +256,7 @@ func (w *world) audit() (end func()) {
 
 func (w *world) queue(name, cpu string) {
 	w.t.Helper()
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}
 	if err := w.kube.Basalt.Post().Resource("queues").Body(q).Do(w.t.Context()).Error(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -151,7 +151,7 @@ func table(t *testing.T, c *local.Cluster) *api.Table {
 // place makes a gang whose pods each need a node of their own, and returns its UID once all are bound.
 func place(t *testing.T, k *kube.Clients, name string, nodes map[string]api.Incarnation) string {
 	t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(len(nodes))
 	if err := k.Basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(t.Context()).Into(g); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func place(t *testing.T, k *kube.Clients, name string, nodes map[string]api.Inca
 			return err
 		}
 		if g.Status == nil || !slices.ContainsFunc(g.Status.Conditions, func(c metav1.Condition) bool {
-			return c.Type == v1alpha1.ConditionPodGroupInitiallyScheduled && c.Status == metav1.ConditionTrue
+			return c.Type == v1beta1.ConditionPodGroupInitiallyScheduled && c.Status == metav1.ConditionTrue
 		}) {
 			return fmt.Errorf("status %+v", g.Status)
 		}

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/progress"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -40,7 +40,7 @@ type Case struct {
 	Seed  uint64
 	Name  string // of its namespace, its pool and its PodGroup
 	Nodes []*corev1.Node
-	Group *v1alpha1.PodGroup
+	Group *v1beta1.PodGroup
 	Pods  []*corev1.Pod // in the order in which they are created
 }
 
@@ -70,15 +70,15 @@ func Draw(seed uint64) *Case {
 		}
 	}
 	d.Shuffle(len(c.Pods), func(i, j int) { c.Pods[i], c.Pods[j] = c.Pods[j], c.Pods[i] })
-	c.Group = &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: c.Name, Name: c.Name}}
+	c.Group = &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: c.Name, Name: c.Name}}
 	least := len(c.Pods)
 	if d.in(3) {
 		least = 1 + d.IntN(len(c.Pods))
 	}
 	c.Group.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	if d.in(8) {
-		c.Group.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{
-			{Key: zone, Mode: pick(d, v1alpha1.TopologyRequired, v1alpha1.TopologyPreferred)}}}
+		c.Group.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{
+			{Key: zone, Mode: pick(d, v1beta1.TopologyRequired, v1beta1.TopologyPreferred)}}}
 	}
 	return c
 }
@@ -113,7 +113,7 @@ func (c *Case) Start(bound, pods []*corev1.Pod, least int) (map[string]string, e
 // required reports whether the PodGroup requires one zone for all of its pods.
 func (c *Case) required() bool {
 	s := c.Group.Spec.SchedulingConstraints
-	return s != nil && s.Topology[0].Mode == v1alpha1.TopologyRequired
+	return s != nil && s.Topology[0].Mode == v1beta1.TopologyRequired
 }
 
 func (c *Case) drawNodes(d drawer) {

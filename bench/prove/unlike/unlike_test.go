@@ -22,7 +22,7 @@ import (
 
 	"basalt.dev/basalt/api/audit"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/bench/prove/progress"
@@ -281,7 +281,7 @@ func (w *world) placed(c *Case) (bound, waiting []*corev1.Pod) {
 
 // saysWhy is nil when the PodGroup says why it waits.
 func (w *world) saysWhy(c *Case) error {
-	var g v1alpha1.PodGroup
+	var g v1beta1.PodGroup
 	err := w.kube.Basalt.Get().Namespace(c.Name).Resource("podgroups").Name(c.Name).Do(w.t.Context()).Into(&g)
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ func (w *world) saysWhy(c *Case) error {
 		return fmt.Errorf("it cannot start, and its status is %+v", g.Status)
 	}
 	placing := slices.IndexFunc(g.Status.Conditions, func(o metav1.Condition) bool {
-		return o.Type == v1alpha1.ConditionPodGroupInitiallyScheduled && o.Status == metav1.ConditionFalse
+		return o.Type == v1beta1.ConditionPodGroupInitiallyScheduled && o.Status == metav1.ConditionFalse
 	})
 	if placing < 0 || g.Status.Conditions[placing].Reason != g.Status.Reason {
 		return fmt.Errorf("the reason of its status is %s, and its conditions are %+v", g.Status.Reason, g.Status.Conditions)
@@ -311,8 +311,8 @@ func (w *world) saysWhy(c *Case) error {
 
 // isTrue judges words about a gang that waits because no nodes take it.
 func (c *Case) isTrue(reason, message string) error {
-	about := []string{v1alpha1.ReasonUnschedulable, v1alpha1.ReasonConstraintUnmet, v1alpha1.ReasonNoNodeFits,
-		v1alpha1.ReasonSupplyExceeded}
+	about := []string{v1beta1.ReasonUnschedulable, v1beta1.ReasonConstraintUnmet, v1beta1.ReasonNoNodeFits,
+		v1beta1.ReasonSupplyExceeded}
 	if !slices.Contains(about, reason) {
 		return fmt.Errorf("nodes keep it from starting, and it says %s: %s", reason, message)
 	}

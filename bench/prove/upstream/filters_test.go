@@ -18,7 +18,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -233,7 +233,7 @@ func (w *world) replay(t *testing.T, c *filterCase, nodes []*corev1.Node) bool {
 			t.Fatalf("the pod is bound to %s, and fits nowhere", p.Spec.NodeName)
 		}
 		for _, cond := range p.Status.Conditions {
-			if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse && (cond.Reason == corev1.PodReasonUnschedulable || cond.Reason == v1alpha1.ReasonConstraintUnmet) {
+			if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse && (cond.Reason == corev1.PodReasonUnschedulable || cond.Reason == v1beta1.ReasonConstraintUnmet) {
 				return nil
 			}
 		}

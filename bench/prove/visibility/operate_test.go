@@ -16,7 +16,7 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -38,7 +38,7 @@ func TestOperate(t *testing.T) {
 		RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: account("owner")}, metav1.CreateOptions{})
 	w.check(err)
 	_, err = w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"},
-		Rules: []rbac.PolicyRule{{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"shards/drain"}, Verbs: []string{"create"}, ResourceNames: []string{"shard-1"}}}}, metav1.CreateOptions{})
+		Rules: []rbac.PolicyRule{{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"shards/drain"}, Verbs: []string{"create"}, ResourceNames: []string{"shard-1"}}}}, metav1.CreateOptions{})
 	w.check(err)
 	w.bind("one", "one")
 
@@ -189,7 +189,7 @@ func TestOperate(t *testing.T) {
 		w.check(w.kube.Core.RbacV1().ClusterRoleBindings().Delete(t.Context(), "operator-basalt-drain", metav1.DeleteOptions{}))
 		localtest.Wait(t, patience, "the API server to know it", func(ctx context.Context) error {
 			r, err := w.kube.Core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "system:serviceaccount:operator:operator",
-				ResourceAttributes: &authorization.ResourceAttributes{Verb: "create", Group: v1alpha1.GroupName, Resource: "shards", Subresource: "drain", Name: "unknown"}}}, metav1.CreateOptions{})
+				ResourceAttributes: &authorization.ResourceAttributes{Verb: "create", Group: v1beta1.GroupName, Resource: "shards", Subresource: "drain", Name: "unknown"}}}, metav1.CreateOptions{})
 			if err == nil && r.Status.Allowed {
 				err = errors.New("still allowed")
 			}

@@ -25,7 +25,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
@@ -118,7 +118,7 @@ func TestWhy(t *testing.T) {
 			out, err := w.run(0, "red", "full-too", "-o", "json")
 			w.check(err)
 			w.check(json.Unmarshal([]byte(out), &answer))
-			var g v1alpha1.PodGroup
+			var g v1beta1.PodGroup
 			w.check(w.kube.Basalt.Get().Namespace("red").Resource("podgroups").Name("full-too").Do(t.Context()).Into(&g))
 			if g.Status == nil || g.Status.Message != answer.Message || g.Status.Reason != answer.Reason || answer.Nodes == nil || answer.Nodes.Total != 2 {
 				return fmt.Errorf("the status says %+v, the answer is %s", g.Status, out)
@@ -163,7 +163,7 @@ func TestWhy(t *testing.T) {
 		w.fails(0, "red", "--what-if=nowhere:weight=3", `may not get the Queue "nowhere"`)
 		w.fails(0, "red", "--gang=queue=wide,cpu=1", `may not get the Queue "wide"`)
 		_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
-			Rules: []rbac.PolicyRule{{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"queues"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
+			Rules: []rbac.PolicyRule{{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"queues"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
 		w.check(err)
 		_, err = w.kube.Core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbac.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
 			RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "see-queues"},
@@ -177,7 +177,7 @@ func TestWhy(t *testing.T) {
 
 	t.Run("what if", func(t *testing.T) {
 		version := func() string {
-			var q v1alpha1.Queue
+			var q v1beta1.Queue
 			w.check(w.kube.Basalt.Get().Resource("queues").Name("wide").Do(t.Context()).Into(&q))
 			return fmt.Sprint(q.Generation, q.Spec)
 		}
@@ -378,14 +378,14 @@ func (w *world) token(tenant string, audiences []string) string {
 
 func (w *world) queue(name, cpu string) {
 	w.t.Helper()
-	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}).Do(w.t.Context()).Error())
+	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}).Do(w.t.Context()).Error())
 }
 
 // gang makes a PodGroup and its pods: those named, or as many as start together.
 func (w *world) gang(namespace, name, queue string, least int, cpu string, pods ...string) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.PodGroupSpec{Queue: queue}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1beta1.PodGroupSpec{Queue: queue}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	w.check(w.kube.Basalt.Post().Namespace(namespace).Resource("podgroups").Body(g).Do(w.t.Context()).Error())
 	for i := 0; len(pods) < least && i < least && !strings.HasSuffix(name, "few") && name != "own"; i++ {

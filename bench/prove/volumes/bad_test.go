@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
@@ -148,8 +148,8 @@ func (w *world) noProvisioner(t *testing.T) {
 	}
 	w.phase("nobody-0", corev1.ClaimBound)
 	w.selected("nobody-1", true)
-	w.event("nobody-1", v1alpha1.ReasonWaitingForVolumes, "it waits for claim nobody-1 to be bound")
-	w.groupSays("nobody", v1alpha1.ConditionPodGroupInitiallyScheduled, "the volumes of", "pod default/nobody-1 waits on node node-", "for claim nobody-1")
+	w.event("nobody-1", v1beta1.ReasonWaitingForVolumes, "it waits for claim nobody-1 to be bound")
+	w.groupSays("nobody", v1beta1.ConditionPodGroupInitiallyScheduled, "the volumes of", "pod default/nobody-1 waits on node node-", "for claim nobody-1")
 	w.healthy("beside-nobody")
 	w.bound("nobody-", 0)
 	w.delete("nobody-0")
@@ -171,7 +171,7 @@ func (w *world) broken(t *testing.T) {
 	for _, name := range []string{"broken-0", "broken-1"} {
 		w.says(name, "pod default/broken-0: claim broken-0: no volume could be provisioned for node")
 	}
-	w.groupSays("broken", v1alpha1.ConditionQuotaReserved, "released because pod default/broken-0: claim broken-0: no volume could be provisioned for node")
+	w.groupSays("broken", v1beta1.ConditionQuotaReserved, "released because pod default/broken-0: claim broken-0: no volume could be provisioned for node")
 	w.phase("broken-1", corev1.ClaimBound) // stays, and decides where its pod can go
 	w.healthy("beside-broken")
 	w.bound("broken-", 0)
@@ -228,8 +228,8 @@ func (w *world) evictsNobody(t *testing.T) {
 	w = w.in(t)
 	_, err := w.kube.Core.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "keen"}, Value: 1000}, metav1.CreateOptions{})
 	w.check(err)
-	q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "keen"}}
-	q.Spec.Capability, q.Spec.PreemptionPolicy = corev1.ResourceList{"cpu": resource.MustParse("1")}, v1alpha1.PreemptLowerPriority
+	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "keen"}}
+	q.Spec.Capability, q.Spec.PreemptionPolicy = corev1.ResourceList{"cpu": resource.MustParse("1")}, v1beta1.PreemptLowerPriority
 	q.Spec.PreemptionDelay, q.Spec.PreemptMinRuntime = &metav1.Duration{}, &metav1.Duration{}
 	w.check(w.kube.Basalt.Post().Resource("queues").Body(q).Do(t.Context()).Error())
 	in := func(p *corev1.Pod) {
@@ -254,7 +254,7 @@ func (w *world) evictsNobody(t *testing.T) {
 	w.claim("keen-classless", "never-made")
 	w.pod("keen-classless", in, keen, cpu("900m"), uses("keen-classless"))
 	w.volume("pair-disk-0", paired, "1Gi", "node-5")
-	w.group("pair", 2, func(g *v1alpha1.PodGroup) { g.Spec.Queue = "keen" })
+	w.group("pair", 2, func(g *v1beta1.PodGroup) { g.Spec.Queue = "keen" })
 	for _, name := range []string{"pair-0", "pair-1"} {
 		w.claim(name, paired)
 		w.pod(name, inGroup("pair"), keen, cpu("400m"), uses(name))
@@ -264,7 +264,7 @@ func (w *world) evictsNobody(t *testing.T) {
 	for _, name := range []string{"pair-0", "pair-1"} {
 		w.says(name, "2 of its pods need 2 free PersistentVolumes of StorageClass paired to start together, there is 1, and the class provisions none")
 	}
-	w.groupSays("pair", v1alpha1.ConditionQuotaReserved, "2 of its pods need 2 free PersistentVolumes of StorageClass paired")
+	w.groupSays("pair", v1beta1.ConditionQuotaReserved, "2 of its pods need 2 free PersistentVolumes of StorageClass paired")
 	is := map[string]types.UID{}
 	for _, name := range idle {
 		is[name] = w.seen.named(name).UID
@@ -289,8 +289,8 @@ func (w *world) evictsNobody(t *testing.T) {
 // renamed renames a zone under the pods of a gang that requires one. They stay, and a further pod follows them.
 func (w *world) renamed(t *testing.T) {
 	w = w.in(t)
-	w.group("moved", 2, func(g *v1alpha1.PodGroup) {
-		g.Spec.SchedulingConstraints = &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "example.com/zone", Mode: v1alpha1.TopologyRequired}}}
+	w.group("moved", 2, func(g *v1beta1.PodGroup) {
+		g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: "example.com/zone", Mode: v1beta1.TopologyRequired}}}
 	})
 	for _, name := range []string{"moved-0", "moved-1"} {
 		w.pod(name, inGroup("moved"))
@@ -397,7 +397,7 @@ func (w *world) event(pod, reason, words string) {
 func (w *world) groupSays(name, kind string, words ...string) {
 	w.t.Helper()
 	localtest.Wait(w.t, patience, "condition "+kind+" of PodGroup "+name, func(ctx context.Context) error {
-		g := v1alpha1.PodGroup{}
+		g := v1beta1.PodGroup{}
 		if err := w.kube.Basalt.Get().Namespace("default").Resource("podgroups").Name(name).Do(ctx).Into(&g); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit/follow"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -439,9 +439,9 @@ func (w *world) pod(name string, edits ...edit) {
 	w.check(err)
 }
 
-func (w *world) group(name string, least int32, edits ...func(*v1alpha1.PodGroup)) {
+func (w *world) group(name string, least int32, edits ...func(*v1beta1.PodGroup)) {
 	w.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.SchedulingPolicy.Gang.MinCount = least
 	for _, edit := range edits {
 		edit(g)

@@ -22,7 +22,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/workload"
 	"basalt.dev/basalt/bench/stage/local"
@@ -170,7 +170,7 @@ func (s *standIn) run(ctx context.Context) error {
 	if err := errors.Join(s.lead(ctx), s.assign(ctx, "")); err != nil {
 		return err
 	}
-	var queues v1alpha1.QueueList
+	var queues v1beta1.QueueList
 	if err := s.kube.Basalt.Get().Resource("queues").Do(ctx).Into(&queues); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (s *standIn) round(ctx context.Context, closed map[string]bool) error {
 		}
 	}
 
-	var groups v1alpha1.PodGroupList
+	var groups v1beta1.PodGroupList
 	if err := s.kube.Basalt.Get().Namespace(namespace).Resource("podgroups").Do(ctx).Into(&groups); err != nil {
 		return err
 	}
@@ -411,8 +411,8 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 }
 
 func (s *standIn) deny(ctx context.Context, ref *wire.GangRef, sequence int64) error {
-	status := v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 1, Writer: "w", Sequence: sequence}, Queue: ref.Queue, Conditions: []metav1.Condition{{
-		Type: v1alpha1.ConditionQuotaReserved, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonQuotaExceeded, LastTransitionTime: metav1.Now()}}}
+	status := v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: 1, Writer: "w", Sequence: sequence}, Queue: ref.Queue, Conditions: []metav1.Condition{{
+		Type: v1beta1.ConditionQuotaReserved, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonQuotaExceeded, LastTransitionTime: metav1.Now()}}}
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/measure/workload"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -28,10 +28,10 @@ const bigModel = "G2"
 type plan struct {
 	nodes  []*v1.Node
 	cores  int64
-	queues []*v1alpha1.Queue // parents first
-	first  []*gang           // part 1
-	second []*gang           // part 2, in the order of being created
-	stream []*gang           // part 2, spread over the time of the failovers
+	queues []*v1beta1.Queue // parents first
+	first  []*gang          // part 1
+	second []*gang          // part 2, in the order of being created
+	stream []*gang          // part 2, spread over the time of the failovers
 }
 
 // gang is one gang as it is meant: whether it is to be bound is marked when it is made.
@@ -45,10 +45,10 @@ type gang struct {
 	part   int
 }
 
-func (g *gang) podGroup() *v1alpha1.PodGroup {
-	return &v1alpha1.PodGroup{
+func (g *gang) podGroup() *v1beta1.PodGroup {
+	return &v1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: g.name},
-		Spec:       v1alpha1.PodGroupSpec{Queue: g.queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: int32(g.min)}}},
+		Spec:       v1beta1.PodGroupSpec{Queue: g.queue, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: int32(g.min)}}},
 	}
 }
 
@@ -98,7 +98,7 @@ func makePlan(seed uint64, scale float64) *plan {
 
 	researchCap, batchCap := bigCores*66/100, otherCores*63/100
 	queue := func(name string, milli, gpus int64) {
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if milli > 0 {
 			q.Spec.Capability = v1.ResourceList{"cpu": *resource.NewMilliQuantity(milli, resource.DecimalSI)}
 			if gpus > 0 {

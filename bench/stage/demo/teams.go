@@ -18,7 +18,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/stage/kubelet"
 )
@@ -49,15 +49,15 @@ const (
 	waitSaid  = 20 * time.Second // until a status tells what has happened
 )
 
-func teamQueues() []*v1alpha1.Queue {
+func teamQueues() []*v1beta1.Queue {
 	cores := func(n int64) v1.ResourceList {
 		return v1.ResourceList{"cpu": *resource.NewQuantity(n, resource.DecimalSI)}
 	}
-	return []*v1alpha1.Queue{
-		{ObjectMeta: metav1.ObjectMeta{Name: shared}, Spec: v1alpha1.QueueSpec{Capability: cores(sharedCores),
+	return []*v1beta1.Queue{
+		{ObjectMeta: metav1.ObjectMeta{Name: shared}, Spec: v1beta1.QueueSpec{Capability: cores(sharedCores),
 			ReclaimMinRuntime: &metav1.Duration{Duration: reclaimMinRuntime}, PreemptionDelay: &metav1.Duration{Duration: preemptionDelay}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: batchTeam}, Spec: v1alpha1.QueueSpec{Deserved: cores(deservedCores)}},
-		{ObjectMeta: metav1.ObjectMeta{Name: prodTeam}, Spec: v1alpha1.QueueSpec{Deserved: cores(deservedCores)}},
+		{ObjectMeta: metav1.ObjectMeta{Name: batchTeam}, Spec: v1beta1.QueueSpec{Deserved: cores(deservedCores)}},
+		{ObjectMeta: metav1.ObjectMeta{Name: prodTeam}, Spec: v1beta1.QueueSpec{Deserved: cores(deservedCores)}},
 	}
 }
 
@@ -75,7 +75,7 @@ type teamGang struct {
 	yields  *wire.Yielding
 	claim   claimSeen
 	gone    time.Time // of the last of its pods that is gone
-	status  *v1alpha1.PodGroupStatus
+	status  *v1beta1.PodGroupStatus
 	target  *metav1.Condition // DisruptionTarget=True, when it was last seen
 }
 
@@ -211,10 +211,10 @@ func (t *teams) observe(at time.Time, e audit.Event) {
 	}
 }
 
-func (t *teams) groupSeen(g *v1alpha1.PodGroup) {
+func (t *teams) groupSeen(g *v1beta1.PodGroup) {
 	if x := t.byName[g.Name]; x != nil && g.Namespace == teamsNamespace && g.Status != nil {
 		x.status = g.Status
-		if c := x.condition(v1alpha1.ConditionDisruptionTarget); c != nil && c.Status == metav1.ConditionTrue {
+		if c := x.condition(v1beta1.ConditionDisruptionTarget); c != nil && c.Status == metav1.ConditionTrue {
 			x.target = c
 		}
 	}
@@ -381,8 +381,8 @@ func (g *teamGang) condition(kind string) *metav1.Condition {
 
 // waits reports whether the PodGroup says that the gang does not run, and waits for quota.
 func (g *teamGang) waits() bool {
-	started, quota := g.condition(v1alpha1.ConditionPodGroupInitiallyScheduled), g.condition(v1alpha1.ConditionQuotaReserved)
-	return started != nil && started.Status == metav1.ConditionFalse && quota != nil && quota.Status == metav1.ConditionFalse && quota.Reason == v1alpha1.ReasonQuotaExceeded
+	started, quota := g.condition(v1beta1.ConditionPodGroupInitiallyScheduled), g.condition(v1beta1.ConditionQuotaReserved)
+	return started != nil && started.Status == metav1.ConditionFalse && quota != nil && quota.Status == metav1.ConditionFalse && quota.Reason == v1beta1.ReasonQuotaExceeded
 }
 
 func say(c *metav1.Condition) string {
@@ -476,9 +476,9 @@ func (d *demo) makeTeam(ctx context.Context, queue string) error {
 		d.track.mu.Lock()
 		g.claim.asked = time.Now()
 		d.track.mu.Unlock()
-		group := &v1alpha1.PodGroup{
+		group := &v1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, Name: g.name},
-			Spec: v1alpha1.PodGroupSpec{Queue: g.queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: teamPods}},
+			Spec: v1beta1.PodGroupSpec{Queue: g.queue, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: teamPods}},
 				Preemptible: new(true)}, // its pods have no controller but the demo
 		}
 		if err := d.kube.Basalt.Post().Namespace(teamsNamespace).Resource("podgroups").Body(group).Do(ctx).Error(); err != nil {
@@ -585,14 +585,14 @@ func (d *demo) ask(ctx context.Context, r *thirdPart, limit time.Time) {
 		})
 		return said
 	}
-	r.event, r.claimed = read(r.evicted, v1alpha1.ReasonPreempted), read(r.claimant, v1alpha1.ReasonClaimed)
+	r.event, r.claimed = read(r.evicted, v1beta1.ReasonPreempted), read(r.claimant, v1beta1.ReasonClaimed)
 	var err error
 	if r.why, err = d.system.command(ctx, "why", teamsNamespace+"/"+r.evicted); err != nil {
 		d.note("basalt why: %v", err)
 	}
 	d.until(ctx, 5*time.Second, func() bool { // a queue's status is written once a second
 		for path, want := range map[string][2]int64{shared: {batchGangs, prodGangs}, batchTeam: {batchGangs - prodGangs, prodGangs}, prodTeam: {prodGangs, 0}} {
-			var q v1alpha1.Queue
+			var q v1beta1.Queue
 			err := d.kube.Basalt.Get().Resource("queues").Name(path).Do(ctx).Into(&q)
 			if err != nil || q.Status == nil || int64(q.Status.AdmittedGangs) != want[0] || int64(q.Status.WaitingGangs) != want[1] {
 				return false

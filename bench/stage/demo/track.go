@@ -12,7 +12,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/auditlog"
 	"basalt.dev/basalt/bench/stage/observe"
 )
@@ -168,16 +168,16 @@ func (t *tracker) boundAfterDeath(uid string) {
 	}
 }
 
-func (t *tracker) groupSeen(g *v1alpha1.PodGroup) {
+func (t *tracker) groupSeen(g *v1beta1.PodGroup) {
 	if g.Namespace != namespace || g.Status == nil {
 		return
 	}
-	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionQuotaReserved)
+	c := meta.FindStatusCondition(g.Status.Conditions, v1beta1.ConditionQuotaReserved)
 	if c == nil || c.Status != "False" {
 		return
 	}
 	switch c.Reason { // the others deny too, but not by quota
-	case v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNeverFits, v1alpha1.ReasonNoNodeFits:
+	case v1beta1.ReasonQuotaExceeded, v1beta1.ReasonNeverFits, v1beta1.ReasonNoNodeFits:
 		t.denied[g.Name] = c.Reason
 	}
 }
@@ -297,7 +297,7 @@ func (t *tracker) spread(shards int) bool {
 }
 
 // ready reports whether the limits of all queues are in force.
-func (t *tracker) ready(queues []*v1alpha1.Queue) bool {
+func (t *tracker) ready(queues []*v1beta1.Queue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, q := range queues {

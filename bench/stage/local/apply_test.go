@@ -30,7 +30,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []schema.GroupVersionResource{
-		{Version: "v1", Resource: "nodes"}, {Group: "scheduling.basalt.dev", Version: "v1alpha1", Resource: "queues"},
+		{Version: "v1", Resource: "nodes"}, {Group: "scheduling.basalt.dev", Version: "v1beta1", Resource: "queues"},
 	} {
 		localtest.Wait(t, time.Minute, "a shard to list "+r.Resource, func(ctx context.Context) error {
 			_, err := client.Resource(r).List(ctx, metav1.ListOptions{})

@@ -17,7 +17,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 var (
@@ -27,7 +27,7 @@ var (
 
 func init() {
 	utilruntime.Must(clientscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1beta1.AddToScheme(scheme))
 }
 
 // Handler serves the paths that client-go calls for the kinds known. It asks nobody who they are.
@@ -198,7 +198,7 @@ func negotiate(r *http.Request, builtin bool) runtime.SerializerInfo {
 }
 
 func builtin(o runtime.Object) bool {
-	return o.GetObjectKind().GroupVersionKind().Group != v1alpha1.SchemeGroupVersion.Group
+	return o.GetObjectKind().GroupVersionKind().Group != v1beta1.SchemeGroupVersion.Group
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, status int, o runtime.Object) {
@@ -230,7 +230,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	defer watching.Stop()
-	info := negotiate(r, s.kinds[t.resource].gvk.Group != v1alpha1.SchemeGroupVersion.Group)
+	info := negotiate(r, s.kinds[t.resource].gvk.Group != v1beta1.SchemeGroupVersion.Group)
 	media := info.MediaType
 	if media != runtime.ContentTypeJSON {
 		media += ";stream=watch"

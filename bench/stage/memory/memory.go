@@ -34,7 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/model"
 )
 
@@ -100,7 +100,7 @@ func New(o Options) *Server {
 	s := &Server{version: 1, uids: rand.NewChaCha8([32]byte{byte(o.Seed), byte(o.Seed >> 8), byte(o.Seed >> 16)}), kinds: map[string]*kind{}}
 	s.counts = Counts{Creates: map[string]int64{}, Updates: map[string]int64{}, Deletes: map[string]int64{}, Bindings: map[string]int64{},
 		StatusPatches: map[string]int64{}, Conflicts: map[string]int64{}, WatchEvents: map[string]int64{}}
-	core, ours := corev1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion
+	core, ours := corev1.SchemeGroupVersion, v1beta1.SchemeGroupVersion
 	addKind(s, "pods", core, "Pod", true, func(m metav1.ListMeta, in []corev1.Pod) runtime.Object {
 		return &corev1.PodList{ListMeta: m, Items: in}
 	})
@@ -140,11 +140,11 @@ func New(o Options) *Server {
 	addKind(s, "events", eventsv1.SchemeGroupVersion, "Event", true, func(m metav1.ListMeta, in []eventsv1.Event) runtime.Object {
 		return &eventsv1.EventList{ListMeta: m, Items: in}
 	})
-	addKind(s, "queues", ours, "Queue", false, func(m metav1.ListMeta, in []v1alpha1.Queue) runtime.Object {
-		return &v1alpha1.QueueList{ListMeta: m, Items: in}
+	addKind(s, "queues", ours, "Queue", false, func(m metav1.ListMeta, in []v1beta1.Queue) runtime.Object {
+		return &v1beta1.QueueList{ListMeta: m, Items: in}
 	})
-	addKind(s, "podgroups", ours, "PodGroup", true, func(m metav1.ListMeta, in []v1alpha1.PodGroup) runtime.Object {
-		return &v1alpha1.PodGroupList{ListMeta: m, Items: in}
+	addKind(s, "podgroups", ours, "PodGroup", true, func(m metav1.ListMeta, in []v1beta1.PodGroup) runtime.Object {
+		return &v1beta1.PodGroupList{ListMeta: m, Items: in}
 	})
 	if _, err := s.Create("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
 		panic(err)

@@ -16,7 +16,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/utils/ptr"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/model"
 )
 
@@ -155,13 +155,13 @@ func keepAllButStatus(before, after Object) {
 		status := after.Status
 		*after = *before.(*corev1.Node)
 		after.Status = status
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		status := after.Status
-		*after = *before.(*v1alpha1.Queue)
+		*after = *before.(*v1beta1.Queue)
 		after.Status = status
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		status := after.Status
-		*after = *before.(*v1alpha1.PodGroup)
+		*after = *before.(*v1beta1.PodGroup)
 		after.Status = status
 	}
 }
@@ -172,10 +172,10 @@ func keepStatus(before, after Object) {
 		after.Status = before.(*corev1.Pod).Status
 	case *corev1.Node:
 		after.Status = before.(*corev1.Node).Status
-	case *v1alpha1.Queue:
-		after.Status = before.(*v1alpha1.Queue).Status
-	case *v1alpha1.PodGroup:
-		after.Status = before.(*v1alpha1.PodGroup).Status
+	case *v1beta1.Queue:
+		after.Status = before.(*v1beta1.Queue).Status
+	case *v1beta1.PodGroup:
+		after.Status = before.(*v1beta1.PodGroup).Status
 	}
 }
 

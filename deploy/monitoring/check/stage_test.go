@@ -28,7 +28,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -211,7 +211,7 @@ func (s *stage) nodes(n int) {
 
 func (s *stage) queues() {
 	queue := func(name, cpu, memory, guarantee string) {
-		q := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse("200")}
 		if guarantee != "" {
 			q.Spec.Guarantee = corev1.ResourceList{"cpu": resource.MustParse(guarantee)}
@@ -231,8 +231,8 @@ func (s *stage) queues() {
 // gang makes a PodGroup and pods of it.
 func (s *stage) gang(name, queue string, least int32, pods int, cpu, memory string) {
 	s.t.Helper()
-	g := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: v1alpha1.PodGroupSpec{Queue: queue, SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: least}}}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1beta1.PodGroupSpec{Queue: queue, SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: least}}}}
 	if err := s.basalt.Post().Namespace("default").Resource("podgroups").Body(g).Do(s.t.Context()).Error(); err != nil {
 		s.t.Error(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // MaxTimeout is the longest that a PodGroup may have its gang keep a reservation without room. The CRD refuses more,
@@ -40,10 +40,10 @@ type Group struct {
 	Class      string // priorityClassName
 	Timeout    time.Duration
 	Deleting   bool
-	Required   string                   // label of the topology domains of which the gang is to be in one,
-	Preferred  string                   // or rather is,
-	Slice      Slice                    // and of which each of its slices is to be in one
-	Status     *v1alpha1.PodGroupStatus // as seen, nil when it has none
+	Required   string                  // label of the topology domains of which the gang is to be in one,
+	Preferred  string                  // or rather is,
+	Slice      Slice                   // and of which each of its slices is to be in one
+	Status     *v1beta1.PodGroupStatus // as seen, nil when it has none
 
 	Preemptible *bool // spec.preemptible: its pods may be evicted for another gang, nil for those that a controller would make again
 
@@ -83,7 +83,7 @@ func (o *Objects) Groups() []*Group {
 
 // See takes note of a PodGroup; foreign is nil for Basalt's own. One of the same name and another UID has to be dropped first. See
 // reports whether it is a new one, and whether what it takes to place its gang is not what it was.
-func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.ForeignGroup) (g *Group, fresh, edited bool) {
+func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.ForeignGroup) (g *Group, fresh, edited bool) {
 	var other api.ForeignGroup
 	if foreign != nil {
 		other = *foreign
@@ -111,13 +111,13 @@ func (o *Objects) See(now time.Time, seen *v1alpha1.PodGroup, foreign *api.Forei
 	}
 	g.StaleAfter = max(0, bounded(seen.Spec.StaleAfter))
 	g.Deleting = seen.DeletionTimestamp != nil
-	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1alpha1.DisruptPodGroup
+	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1beta1.DisruptPodGroup
 	g.Status = seen.Status
 	return g, fresh, edited
 }
 
 // GroupName returns the name of a PodGroup; foreign is nil for Basalt's own.
-func GroupName(seen *v1alpha1.PodGroup, foreign *api.ForeignGroup) Name {
+func GroupName(seen *v1beta1.PodGroup, foreign *api.ForeignGroup) Name {
 	n := Name{Namespace: seen.Namespace, Name: seen.Name}
 	if foreign != nil {
 		n.Kind = foreign.Kind

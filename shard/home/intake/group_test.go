@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // What a PodGroup says never replaces a bound.
 func TestTimeoutIsBounded(t *testing.T) {
 	for seconds, want := range map[int32]time.Duration{-1: 0, 0: 0, 1: time.Second, 600: MaxTimeout, 601: MaxTimeout,
 		86400: MaxTimeout, 1<<31 - 1: MaxTimeout} {
-		g := &v1alpha1.PodGroup{}
+		g := &v1beta1.PodGroup{}
 		g.Spec.ScheduleTimeoutSeconds = &seconds
 		if got, _, _ := New().See(time.Time{}, g, nil); got.Timeout != want {
 			t.Errorf("%d seconds are read as %s, want %s", seconds, got.Timeout, want)
@@ -39,7 +39,7 @@ func TestRepair(t *testing.T) {
 	o := New()
 	d := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 	say := func(name, uid string, keep, stale *metav1.Duration) bool {
-		return o.SeeRepair(name, uid, &v1alpha1.QueueSpec{RepairFor: keep, StaleAfter: stale})
+		return o.SeeRepair(name, uid, &v1beta1.QueueSpec{RepairFor: keep, StaleAfter: stale})
 	}
 	check := func(queue string, group, keep, stale time.Duration, by string) {
 		t.Helper()

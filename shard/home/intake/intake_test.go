@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // cluster is Objects, and the pods that its tests made.
@@ -25,7 +25,7 @@ func newCluster() *cluster {
 }
 
 func (c *cluster) podGroup(uid, name, queue string) *Group {
-	seen := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
+	seen := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
 	seen.Spec.Queue, seen.Spec.SchedulingPolicy.Gang.MinCount = queue, 2
 	g, _, _ := c.See(c.clock, seen, nil)
 	return g
@@ -33,7 +33,7 @@ func (c *cluster) podGroup(uid, name, queue string) *Group {
 
 // volcanoGroup is podGroup, of Volcano's kind.
 func (c *cluster) volcanoGroup(uid, name, queue string) *Group {
-	seen := &v1alpha1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
+	seen := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(uid)}}
 	seen.Spec.Queue, seen.Spec.SchedulingPolicy.Gang.MinCount = queue, 2
 	g, _, _ := c.See(c.clock, seen, &api.ForeignGroup{Kind: api.VolcanoGroup})
 	return g

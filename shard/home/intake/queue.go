@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Volcano's PodGroups and pods name a queue of Volcano's. It is the Queue whose label says that it stands for that one; where there is
@@ -95,13 +95,13 @@ const repairFor = 2 * time.Minute
 
 // SeeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone, and reports whether it
 // said something else before.
-func (o *Objects) SeeRepair(name, uid string, spec *v1alpha1.QueueSpec) bool {
+func (o *Objects) SeeRepair(name, uid string, spec *v1beta1.QueueSpec) bool {
 	was := o.repairOf(name)
 	if spec == nil {
 		if was.uid != uid {
 			return false // of an earlier one of this name
 		}
-		spec = &v1alpha1.QueueSpec{}
+		spec = &v1beta1.QueueSpec{}
 	}
 	now := repair{uid, bounded(spec.RepairFor), bounded(spec.StaleAfter)}
 	if o.repairs[name] = now; now.keep < 0 && now.stale < 0 {
@@ -145,7 +145,7 @@ func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, b
 
 // bounded returns a duration as it is written, -1 for none, and for one that the API server would not accept.
 func bounded(d *metav1.Duration) time.Duration {
-	if d == nil || d.Duration < 0 || d.Duration > v1alpha1.MaxPolicyDuration {
+	if d == nil || d.Duration < 0 || d.Duration > v1beta1.MaxPolicyDuration {
 		return -1
 	}
 	return d.Duration

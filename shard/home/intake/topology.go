@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // readTopology reads the topology constraints of a PodGroup. One that asks for what cannot be done is refused, with the field; the schema keeps
 // such ones out, but not those of other kinds, or made before it.
-func (g *Group) readTopology(seen *v1alpha1.PodGroup) {
+func (g *Group) readTopology(seen *v1beta1.PodGroup) {
 	g.Required, g.Preferred, g.Slice = "", "", Slice{}
 	if seen.Spec.SchedulingConstraints == nil {
 		return
@@ -29,13 +29,13 @@ func (g *Group) readTopology(seen *v1alpha1.PodGroup) {
 }
 
 // constrain adds a constraint, or says what is wrong with it, beginning with the field.
-func (g *Group) constrain(t *v1alpha1.TopologyConstraint, minCount int32) (wrong string) {
+func (g *Group) constrain(t *v1beta1.TopologyConstraint, minCount int32) (wrong string) {
 	of := &g.Required
-	if t.Mode == v1alpha1.TopologyPreferred {
+	if t.Mode == v1beta1.TopologyPreferred {
 		of = &g.Preferred
 	}
 	switch {
-	case t.Mode != "" && t.Mode != v1alpha1.TopologyRequired && t.Mode != v1alpha1.TopologyPreferred:
+	case t.Mode != "" && t.Mode != v1beta1.TopologyRequired && t.Mode != v1beta1.TopologyPreferred:
 		return fmt.Sprintf(".mode: %q is not supported: Required or Preferred", api.Shorten(string(t.Mode), 64))
 	case len(validation.IsQualifiedName(t.Key)) > 0:
 		return fmt.Sprintf(".key: %q is not the name of a label", api.Shorten(t.Key, 64))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // withinConstraints is said of pods that have affinity, anti-affinity or spread.
@@ -28,7 +28,7 @@ func NoDomain(key string, in []string, pods, most int, constrained bool) Reason 
 	case most >= pods:
 		words = fmt.Sprintf("no domain of %s has room for %s together", key, these)
 	}
-	return Reason{v1alpha1.ReasonUnschedulable, words}
+	return Reason{v1beta1.ReasonUnschedulable, words}
 }
 
 // Uncompared says that node shards did not compare what pods require with nodes and other pods. A namespace may be full: its pods require
@@ -39,15 +39,15 @@ func Uncompared(namespace string, full bool) Reason {
 		words = fmt.Sprintf("the pods of namespace %s require more different things of other pods than are counted (%s): its constraints are compared when pods that require others are gone",
 			namespace, "spec.affinity.podAffinity and podAntiAffinity, spec.topologySpreadConstraints; the limits are 1024 selectors and 2048 pairs of one with a topology key")
 	}
-	return Reason{v1alpha1.ReasonConstraintUnmet, words}
+	return Reason{v1beta1.ReasonConstraintUnmet, words}
 }
 
 // NoLabel says that no node has the labels whose values are the domains that pods are to be in.
 func NoLabel(keys []string) Reason {
 	if len(keys) == 1 {
-		return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("no node has the label %s, which is required by spec.schedulingConstraints.topology", keys[0])}
+		return Reason{v1beta1.ReasonUnschedulable, fmt.Sprintf("no node has the label %s, which is required by spec.schedulingConstraints.topology", keys[0])}
 	}
-	return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("no node has all of the labels %s, which are required by spec.schedulingConstraints.topology", strings.Join(keys, " and "))}
+	return Reason{v1beta1.ReasonUnschedulable, fmt.Sprintf("no node has all of the labels %s, which are required by spec.schedulingConstraints.topology", strings.Join(keys, " and "))}
 }
 
 // Slices is what is to be placed of a gang each of whose slices is to be in one domain.
@@ -83,7 +83,7 @@ func NoSlices(s Slices) Reason {
 	default:
 		words = fmt.Sprintf("there is room for %d of %s", s.Put, s.parts())
 	}
-	return Reason{v1alpha1.ReasonUnschedulable, words}
+	return Reason{v1beta1.ReasonUnschedulable, words}
 }
 
 // parts are slices, and pods that others lack.

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
 )
@@ -32,10 +32,10 @@ func OfGroup(s api.GroupStatus) Statement {
 
 // PodGroup is the status of a PodGroup: what it says, and what it should say.
 type PodGroup struct {
-	seen     *v1alpha1.PodGroupStatus
-	said     Statement      // by the object's status as seen, or by our last write
-	unsure   bool           // an unanswered write may have taken effect after that
-	last     v1alpha1.Stamp // of our last write
+	seen     *v1beta1.PodGroupStatus
+	said     Statement     // by the object's status as seen, or by our last write
+	unsure   bool          // an unanswered write may have taken effect after that
+	last     v1beta1.Stamp // of our last write
 	inFlight *groupWrite
 	since    time.Time // since when it differs from what it should say
 	wants    Statement // what it should have said then
@@ -184,28 +184,28 @@ func (p *PodGroup) Forget() {
 }
 
 // Status returns the status to write, under the epoch of the gang's bucket or a later one. It is no later than the table's.
-func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement, epoch, table int64) *v1alpha1.PodGroupStatus {
+func (r *PodGroups) Status(now time.Time, p *PodGroup, id uint64, say Statement, epoch, table int64) *v1beta1.PodGroupStatus {
 	if p.seen != nil && p.seen.Queue != say.Queue && p.seen.Epoch >= epoch && p.seen.Writer != string(r.cfg.Self) {
 		// Another queue's home wrote before this one paid. Its bucket may have changed hands later than ours.
 		epoch = min(table, p.seen.Epoch+1)
 	}
-	var seen *v1alpha1.Stamp
+	var seen *v1beta1.Stamp
 	var before []metav1.Condition
 	if p.seen != nil {
 		seen, before = &p.seen.Stamp, p.seen.Conditions
 	}
 	p.last = r.cfg.next(p.last, seen, epoch)
-	out := &v1alpha1.PodGroupStatus{
+	out := &v1beta1.PodGroupStatus{
 		Stamp:              p.last,
 		ObservedGeneration: say.Generation, Queue: say.Queue, Pods: say.Pods, Bound: say.Bound,
 		Reason: say.Now.Code, Message: Short(say.Now.Message), Position: say.Position,
 	}
 	out.Conditions = []metav1.Condition{
-		condition(now, before, v1alpha1.ConditionQuotaReserved, say.Reserved, say.Generation),
-		condition(now, before, v1alpha1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
+		condition(now, before, v1beta1.ConditionQuotaReserved, say.Reserved, say.Generation),
+		condition(now, before, v1beta1.ConditionPodGroupInitiallyScheduled, say.Scheduled, say.Generation),
 	}
 	if say.Yielded != "" {
-		out.Conditions = append(out.Conditions, condition(now, before, v1alpha1.ConditionDisruptionTarget,
+		out.Conditions = append(out.Conditions, condition(now, before, v1beta1.ConditionDisruptionTarget,
 			Verdict{true, Reason{v1.PodReasonPreemptionByScheduler, say.Yielded}}, say.Generation))
 	}
 	p.seen = out // what the object shows next
@@ -241,7 +241,7 @@ func (r *PodGroups) Written(now time.Time, p *PodGroup, id uint64, outcome event
 
 // Seen takes note of what a PodGroup shows, and reports whether that counts: not while a write is not answered, or while the watch lags
 // behind our own writes.
-func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
+func (r *PodGroups) Seen(p *PodGroup, seen *v1beta1.PodGroupStatus) bool {
 	if seen == nil || p.inFlight != nil || r.cfg.lags(seen.Stamp, p.last) {
 		return false
 	}
@@ -252,11 +252,11 @@ func (r *PodGroups) Seen(p *PodGroup, seen *v1alpha1.PodGroupStatus) bool {
 		cond := &seen.Conditions[i]
 		v := Verdict{cond.Status == metav1.ConditionTrue, Reason{cond.Reason, cond.Message}}
 		switch cond.Type {
-		case v1alpha1.ConditionQuotaReserved:
+		case v1beta1.ConditionQuotaReserved:
 			p.said.Reserved = v
-		case v1alpha1.ConditionPodGroupInitiallyScheduled:
+		case v1beta1.ConditionPodGroupInitiallyScheduled:
 			p.said.Scheduled = v
-		case v1alpha1.ConditionDisruptionTarget:
+		case v1beta1.ConditionDisruptionTarget:
 			if v.Yes {
 				p.said.Yielded = v.Message
 			}

@@ -13,7 +13,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
@@ -29,9 +29,9 @@ type Queues struct {
 // queue is a Queue, and what the coordinator reports about it.
 type queue struct {
 	uid     string // "" while no object is seen
-	seen    *v1alpha1.QueueStatus
-	said    *v1alpha1.QueueStatus // the last that was written or seen
-	unsure  bool                  // an unanswered write may have taken effect after that
+	seen    *v1beta1.QueueStatus
+	said    *v1beta1.QueueStatus // the last that was written or seen
+	unsure  bool                 // an unanswered write may have taken effect after that
 	usage   *wire.QueueUsage
 	term    uint64
 	dirty   bool
@@ -40,8 +40,8 @@ type queue struct {
 	backoff time.Duration
 
 	inFlight uint64
-	writes   *v1alpha1.QueueStatus // by the write that is not answered
-	last     v1alpha1.Stamp        // of our last write
+	writes   *v1beta1.QueueStatus // by the write that is not answered
+	last     v1beta1.Stamp        // of our last write
 }
 
 // NewQueues returns a Queues that knows of no Queue.
@@ -59,7 +59,7 @@ func (r *Queues) of(path string) *queue {
 }
 
 // Seen takes note of a Queue.
-func (r *Queues) Seen(seen *v1alpha1.Queue) {
+func (r *Queues) Seen(seen *v1beta1.Queue) {
 	if seen.Name == "" {
 		return
 	}
@@ -104,7 +104,7 @@ func (r *Queues) Usages(m *wire.QueueUsages, ours func(path string) bool) {
 // Write calls write for each status that is due, which returns the id of the write: for each queue at most once in Config.UsageEvery,
 // and within the budget first for those that were not written for longest, so that whoever changes many queues all the time does not
 // keep the others back. own returns the epoch of a queue, and whether it is ours. An error means that usages cannot be read.
-func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours bool), write func(path, uid string, status *v1alpha1.QueueStatus) uint64) (errs []error) {
+func (r *Queues) Write(now time.Time, own func(path string) (epoch int64, ours bool), write func(path, uid string, status *v1beta1.QueueStatus) uint64) (errs []error) {
 	var due []string
 	for path, q := range r.queues {
 		if !q.dirty || q.inFlight != 0 || q.uid == "" || q.usage == nil && !fault.On(fault.TwoStatusWriters) ||
@@ -170,9 +170,9 @@ func (r *Queues) Written(now time.Time, path string, id uint64, outcome event.St
 }
 
 // status returns what is to be written of a queue.
-func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueStatus, error) {
+func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1beta1.QueueStatus, error) {
 	u := q.usage
-	var seen *v1alpha1.Stamp
+	var seen *v1beta1.Stamp
 	if q.seen != nil {
 		seen = &q.seen.Stamp
 	}
@@ -180,12 +180,12 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1alpha1.QueueSt
 	if q.said != nil {
 		before = q.said.Conditions
 	}
-	ready := Verdict{Reason: Reason{cmp.Or(u.GetReadyReason(), v1alpha1.ReasonReady), u.GetMessage()}}
-	ready.Yes = ready.Is(v1alpha1.ReasonReady) || ready.Is(v1alpha1.ReasonGuaranteeCut)
-	status := &v1alpha1.QueueStatus{
+	ready := Verdict{Reason: Reason{cmp.Or(u.GetReadyReason(), v1beta1.ReasonReady), u.GetMessage()}}
+	ready.Yes = ready.Is(v1beta1.ReasonReady) || ready.Is(v1beta1.ReasonGuaranteeCut)
+	status := &v1beta1.QueueStatus{
 		Stamp:              r.cfg.next(q.last, seen, epoch),
 		ObservedGeneration: u.GetGeneration(),
-		Conditions:         []metav1.Condition{condition(now, before, v1alpha1.ConditionReady, ready, u.GetGeneration())},
+		Conditions:         []metav1.Condition{condition(now, before, v1beta1.ConditionReady, ready, u.GetGeneration())},
 		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(), WeightedShare: u.GetWeightedShare(),
 	}
 	capability, err := wire.ToResources(u.GetCapability())

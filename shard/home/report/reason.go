@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -39,41 +39,41 @@ type effect struct {
 
 // effects is the table of all reasons. Every code that a PodGroup can show is in it.
 var effects = map[string]effect{
-	v1alpha1.ReasonReserved:               {},
-	v1alpha1.ReasonScheduled:              {},
-	v1alpha1.ReasonFinished:               {placing: true},
-	v1alpha1.ReasonWaiting:                {next: "it is being placed"},
-	v1alpha1.ReasonPending:                {charge: true, next: "it is admitted when the coordinator has answered"},
-	v1alpha1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
-	v1alpha1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when its queue and all ancestors have room for it: when gangs end there, or a capability is raised"},
-	v1alpha1.ReasonSupplyExceeded:         {charge: true, placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it is admitted when gangs end or nodes are added, and it is the next by the order of its queue and their shares"},
-	v1alpha1.ReasonUnpreemptible:          {charge: true, urgent: true, placing: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when gangs end that may not be evicted either, or what the queue deserves is raised"},
-	v1alpha1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
-	v1alpha1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
-	v1alpha1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, next: "it is admitted when the queue is opened"},
-	v1alpha1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until it names a queue without children"},
-	v1alpha1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1alpha1.ReasonQueueNotAllowed, hopeless: true, next: "nothing, until the labels of its namespace match the namespaceSelector, or it names another queue"},
-	v1alpha1.ReasonQueueMismatch:          {urgent: true, pod: v1alpha1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until its pods name one queue"},
-	v1alpha1.ReasonNotEnoughPods:          {placing: true, pod: v1alpha1.ReasonNotEnoughPods, next: "it asks for quota when enough of its pods can be scheduled"},
-	v1alpha1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1alpha1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
-	v1alpha1.ReasonPodGroupNotFound:       {pod: v1alpha1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
-	v1alpha1.ReasonUnschedulable:          {placing: true, pod: v1alpha1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
-	v1alpha1.ReasonConstraintUnmet:        {placing: true, pod: v1alpha1.ReasonConstraintUnmet, next: "it searches again when other pods come or go, and at the latest after 30s"},
-	v1alpha1.ReasonVolumesNotBound:        {placing: true, pod: v1alpha1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
-	v1alpha1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1alpha1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
-	v1alpha1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1alpha1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
-	v1alpha1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1alpha1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
+	v1beta1.ReasonReserved:               {},
+	v1beta1.ReasonScheduled:              {},
+	v1beta1.ReasonFinished:               {placing: true},
+	v1beta1.ReasonWaiting:                {next: "it is being placed"},
+	v1beta1.ReasonPending:                {charge: true, next: "it is admitted when the coordinator has answered"},
+	v1beta1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
+	v1beta1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when its queue and all ancestors have room for it: when gangs end there, or a capability is raised"},
+	v1beta1.ReasonSupplyExceeded:         {charge: true, placing: true, pod: v1beta1.ReasonUnschedulable, next: "it is admitted when gangs end or nodes are added, and it is the next by the order of its queue and their shares"},
+	v1beta1.ReasonUnpreemptible:          {charge: true, urgent: true, placing: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when gangs end that may not be evicted either, or what the queue deserves is raised"},
+	v1beta1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
+	v1beta1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
+	v1beta1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when the queue is opened"},
+	v1beta1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until it names a queue without children"},
+	v1beta1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1beta1.ReasonQueueNotAllowed, hopeless: true, next: "nothing, until the labels of its namespace match the namespaceSelector, or it names another queue"},
+	v1beta1.ReasonQueueMismatch:          {urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until its pods name one queue"},
+	v1beta1.ReasonNotEnoughPods:          {placing: true, pod: v1beta1.ReasonNotEnoughPods, next: "it asks for quota when enough of its pods can be scheduled"},
+	v1beta1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1beta1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
+	v1beta1.ReasonPodGroupNotFound:       {pod: v1beta1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
+	v1beta1.ReasonUnschedulable:          {placing: true, pod: v1beta1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
+	v1beta1.ReasonConstraintUnmet:        {placing: true, pod: v1beta1.ReasonConstraintUnmet, next: "it searches again when other pods come or go, and at the latest after 30s"},
+	v1beta1.ReasonVolumesNotBound:        {placing: true, pod: v1beta1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
+	v1beta1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1beta1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
+	v1beta1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1beta1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
+	v1beta1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1beta1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 
-	v1alpha1.ReasonPreempted: {
-		urgent: true, placing: true, pod: v1alpha1.ReasonPreempted, evicted: true,
+	v1beta1.ReasonPreempted: {
+		urgent: true, placing: true, pod: v1beta1.ReasonPreempted, evicted: true,
 		next: "it is admitted again when its queue and all ancestors have room for it",
 	},
-	v1alpha1.ReasonStale: {
-		urgent: true, placing: true, pod: v1alpha1.ReasonStale, evicted: true,
+	v1beta1.ReasonStale: {
+		urgent: true, placing: true, pod: v1beta1.ReasonStale, evicted: true,
 		next: "it is admitted again when its queue and all ancestors have room for it",
 	},
-	v1alpha1.ReasonBindingRejected: {
-		urgent: true, placing: true, pod: v1alpha1.ReasonBindingRejected,
+	v1beta1.ReasonBindingRejected: {
+		urgent: true, placing: true, pod: v1beta1.ReasonBindingRejected,
 		next: "it is bound again after a pause, of 5m0s at most, and at once when it or its PodGroup is edited",
 	},
 }
@@ -86,12 +86,12 @@ func (r Reason) Is(code string) bool { return r.Code == code }
 
 // NoRoom reports whether a gang that was granted its quota found no node.
 func (r Reason) NoRoom() bool {
-	return r.Code == v1alpha1.ReasonUnschedulable || r.Code == v1alpha1.ReasonConstraintUnmet
+	return r.Code == v1beta1.ReasonUnschedulable || r.Code == v1beta1.ReasonConstraintUnmet
 }
 
 // Outlasts reports whether the reason stays what users are told while the gang requests its reservation again.
 func (r Reason) Outlasts() bool {
-	return r.NoRoom() || r.Code == v1alpha1.ReasonVolumesNotBound || r.Code == v1alpha1.ReasonBindingRejected
+	return r.NoRoom() || r.Code == v1beta1.ReasonVolumesNotBound || r.Code == v1beta1.ReasonBindingRejected
 }
 
 // Blocks reports whether pods wait for the reason, may do so for long, and nothing else has said so.
@@ -137,7 +137,7 @@ func (v Verdict) Urgent() bool { return !v.Yes && effects[v.Code].urgent }
 
 // NoPodGroup says that pods name a PodGroup that does not exist.
 func NoPodGroup(kind api.GroupKind, name string) Reason {
-	return Reason{v1alpha1.ReasonPodGroupNotFound, fmt.Sprintf("%s %s does not exist (%s)", kind, name, kind.NamedIn())}
+	return Reason{v1beta1.ReasonPodGroupNotFound, fmt.Sprintf("%s %s does not exist (%s)", kind, name, kind.NamedIn())}
 }
 
 // GroupRefused says that the PodGroup asks for what Basalt cannot do.
@@ -145,20 +145,20 @@ func GroupRefused(r *api.Refusal) Reason { return Reason{r.Reason, r.Message} }
 
 // NotEnoughOfRole says that fewer pods of a task than its minimum may be placed.
 func NotEnoughOfRole(have int, role *api.Role) Reason {
-	return Reason{v1alpha1.ReasonNotEnoughPodsOfTask, fmt.Sprintf("%d of %d pods of task %q can be scheduled", have, role.Min, role.Name)}
+	return Reason{v1beta1.ReasonNotEnoughPodsOfTask, fmt.Sprintf("%d of %d pods of task %q can be scheduled", have, role.Min, role.Name)}
 }
 
 // Deleted says that the PodGroup is being deleted.
-func Deleted() Reason { return Reason{v1alpha1.ReasonNotEnoughPods, "the PodGroup is being deleted"} }
+func Deleted() Reason { return Reason{v1beta1.ReasonNotEnoughPods, "the PodGroup is being deleted"} }
 
 // PodNotReady says that a pod without a PodGroup may not be placed.
 func PodNotReady() Reason {
-	return Reason{v1alpha1.ReasonNotEnoughPods, "the pod cannot be scheduled: it is gated or being deleted"}
+	return Reason{v1beta1.ReasonNotEnoughPods, "the pod cannot be scheduled: it is gated or being deleted"}
 }
 
 // PodWithheld says that a pod without a PodGroup names a scheduler that is not Basalt now.
 func PodWithheld() Reason {
-	return Reason{v1alpha1.ReasonNotEnoughPods, "the pod names a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"}
+	return Reason{v1beta1.ReasonNotEnoughPods, "the pod names a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"}
 }
 
 // NotEnoughPods says that fewer pods than the minimum may be placed.
@@ -176,7 +176,7 @@ func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
 	if refused > 0 {
 		words += fmt.Sprintf(", %d are rejected", refused)
 	}
-	return Reason{v1alpha1.ReasonNotEnoughPods, words}
+	return Reason{v1beta1.ReasonNotEnoughPods, words}
 }
 
 // MadeInTurn says how the controller of a gang's pods is told to make them at once, where fewer than the minimum exist.
@@ -205,7 +205,7 @@ func Finished(succeeded, failed int, at int64) Reason {
 	if at > 0 {
 		words += ", the last one ended at " + time.Unix(at, 0).UTC().Format(time.RFC3339)
 	}
-	return Reason{v1alpha1.ReasonFinished, words}
+	return Reason{v1beta1.ReasonFinished, words}
 }
 
 // PodRefused says that a pod cannot be placed as it is.
@@ -215,7 +215,7 @@ func PodRefused(p *api.Pod, r *api.Refusal) Reason {
 
 // Rejected says that the API server rejects the Binding of a pod, with its words.
 func Rejected(words string) *api.Refusal {
-	return &api.Refusal{Reason: v1alpha1.ReasonBindingRejected, Message: "the API server rejects its Binding: " + words}
+	return &api.Refusal{Reason: v1beta1.ReasonBindingRejected, Message: "the API server rejects its Binding: " + words}
 }
 
 // PartlyRejected says that a gang was bound in part because the API server rejects Bindings of the others.
@@ -224,24 +224,24 @@ func PartlyRejected(bound, least int, why Reason) Reason {
 }
 
 // QueueMismatch says that the gang's objects name different queues.
-func QueueMismatch(words string) Reason { return Reason{v1alpha1.ReasonQueueMismatch, words} }
+func QueueMismatch(words string) Reason { return Reason{v1beta1.ReasonQueueMismatch, words} }
 
 // QueueElsewhere says that a gang names its queue in another system's words alone.
 func QueueElsewhere(words string) Reason {
-	return Reason{v1alpha1.ReasonUnsupportedConstraint, words}
+	return Reason{v1beta1.ReasonUnsupportedConstraint, words}
 }
 
 // Reasons from nodes.
 
 // PodTooLarge says that a pod requests more of a resource than the largest node has.
 func PodTooLarge(p *api.Pod, resource string, want, largest int64) Reason {
-	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
+	return Reason{v1beta1.ReasonNoNodeFits, fmt.Sprintf("pod %s/%s requests %s=%s, the largest node has %s",
 		p.Namespace, p.Name, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, largest))}
 }
 
 // NoDomainToJoin says that no node has the label of a pod's required affinity.
 func NoDomainToJoin(p *api.Pod, label string) Reason {
-	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("no node has the label %s of spec.affinity.podAffinity of pod %s/%s", label, p.Namespace, p.Name)}
+	return Reason{v1beta1.ReasonNoNodeFits, fmt.Sprintf("no node has the label %s of spec.affinity.podAffinity of pod %s/%s", label, p.Namespace, p.Name)}
 }
 
 // TooFewDomains says that the nodes that a pod may use have fewer values of a label than its spread asks for.
@@ -250,22 +250,22 @@ func TooFewDomains(p *api.Pod, label string, has, need int) Reason {
 	if has > 0 {
 		words = fmt.Sprintf("spec.topologySpreadConstraints of pod %s/%s asks for nodes with %d values of the label %s (minDomains), and there are %d", p.Namespace, p.Name, need, label, has)
 	}
-	return Reason{v1alpha1.ReasonNoNodeFits, words}
+	return Reason{v1beta1.ReasonNoNodeFits, words}
 }
 
 // Chosen says that the node of a pod is chosen, and its volumes are being bound there.
 func Chosen(node, claims string) Reason {
-	return Reason{v1alpha1.ReasonWaiting, fmt.Sprintf("node %s is chosen, and %s is being bound", node, claims)}
+	return Reason{v1beta1.ReasonWaiting, fmt.Sprintf("node %s is chosen, and %s is being bound", node, claims)}
 }
 
 // BehindStuck says that a pod comes after others of its kind, which find no room.
 func BehindStuck() Reason {
-	return Reason{v1alpha1.ReasonSupplyExceeded, "others of its kind find none, and their spread or affinity lets no more in before them"}
+	return Reason{v1beta1.ReasonSupplyExceeded, "others of its kind find none, and their spread or affinity lets no more in before them"}
 }
 
 // GangTooLarge says that pods request more of a resource than all nodes have together.
 func GangTooLarge(pods int, resource string, want, total int64) Reason {
-	return Reason{v1alpha1.ReasonNoNodeFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
+	return Reason{v1beta1.ReasonNoNodeFits, fmt.Sprintf("%d pods request %s=%s in total, all nodes have %s in total",
 		pods, resource, api.FormatAmount(resource, want), api.FormatAmount(resource, total))}
 }
 
@@ -286,7 +286,7 @@ func FitsNoNode(p *api.Pod, words string) Reason {
 	if words != "" {
 		message += ": " + words
 	}
-	return Reason{v1alpha1.ReasonNoNodeFits, message}
+	return Reason{v1beta1.ReasonNoNodeFits, message}
 }
 
 // Unschedulable says how many pods of a reserved gang do not fit at present, with the words of the node shards about one of them, "" for
@@ -296,12 +296,12 @@ func Unschedulable(missing, of int, words string) Reason {
 	if of > 1 {
 		words = fmt.Sprintf("%d of %d pods do not fit: %s", missing, of, words)
 	}
-	return Reason{v1alpha1.ReasonUnschedulable, words}
+	return Reason{v1beta1.ReasonUnschedulable, words}
 }
 
 // Unmet says of a gang that found no node that no node is to be bought for it, and why.
 func (r Reason) Unmet(why string) Reason {
-	return Reason{v1alpha1.ReasonConstraintUnmet, r.Message + why}
+	return Reason{v1beta1.ReasonConstraintUnmet, r.Message + why}
 }
 
 // VolumesAwaited says that volumes are being bound before the pods, and which pod waits for one.
@@ -310,7 +310,7 @@ func VolumesAwaited(pods int, one string) Reason {
 	if pods == 1 {
 		words = "the nodes are chosen, and the volumes of 1 pod are being bound"
 	}
-	return Reason{v1alpha1.ReasonWaiting, words + which(one)}
+	return Reason{v1beta1.ReasonWaiting, words + which(one)}
 }
 
 // which adds one pod, of perhaps many, to words about them; "" for none.
@@ -323,12 +323,12 @@ func which(pod string) string {
 
 // VolumesFailed says that a volume of a pod could not be bound.
 func VolumesFailed(words string) Reason {
-	return Reason{v1alpha1.ReasonVolumesNotBound, words + "; volumes that are bound already stay, and decide where their pods can go"}
+	return Reason{v1beta1.ReasonVolumesNotBound, words + "; volumes that are bound already stay, and decide where their pods can go"}
 }
 
 // VolumesLate says that the volumes were not bound in time, and which pod waits for one.
 func VolumesLate(limit time.Duration, one string) Reason {
-	return Reason{v1alpha1.ReasonVolumesNotBound, fmt.Sprintf("the volumes were not bound within %v of choosing the nodes", limit) + which(one)}
+	return Reason{v1beta1.ReasonVolumesNotBound, fmt.Sprintf("the volumes were not bound within %v of choosing the nodes", limit) + which(one)}
 }
 
 // TooFewVolumes says that pods that are to start together ask for more volumes than there are.
@@ -337,44 +337,44 @@ func TooFewVolumes(pods, claims int, class string, free int) Reason {
 	if free == 1 {
 		there = "there is 1"
 	}
-	return Reason{v1alpha1.ReasonUnsupportedConstraint, fmt.Sprintf("%d of its pods need %d free PersistentVolumes of StorageClass %s to start together, %s, and the class provisions none",
+	return Reason{v1beta1.ReasonUnsupportedConstraint, fmt.Sprintf("%d of its pods need %d free PersistentVolumes of StorageClass %s to start together, %s, and the class provisions none",
 		pods, claims, class, there)}
 }
 
 // SilentShards says that the reservation was given back because node shards did not answer.
 func SilentShards() Reason {
-	return Reason{v1alpha1.ReasonPending, "reservation released: shards that may have capacity did not respond"}
+	return Reason{v1beta1.ReasonPending, "reservation released: shards that may have capacity did not respond"}
 }
 
 // Reasons from the coordinator.
 
 // Requested says that a reservation was requested.
-func Requested() Reason { return Reason{v1alpha1.ReasonPending, "requested, not answered yet"} }
+func Requested() Reason { return Reason{v1beta1.ReasonPending, "requested, not answered yet"} }
 
 // NoCoordinator says that a request has not been answered for long.
 func NoCoordinator() Reason {
-	return Reason{v1alpha1.ReasonCoordinatorUnavailable, "no coordinator responds; gangs that are admitted are not affected"}
+	return Reason{v1beta1.ReasonCoordinatorUnavailable, "no coordinator responds; gangs that are admitted are not affected"}
 }
 
 // denials is the code of each denial. Those that it does not list are QuotaExceeded.
 var denials = map[wire.DenyReason]string{
-	wire.DenyReason_DENY_SUPPLY:            v1alpha1.ReasonSupplyExceeded,
-	wire.DenyReason_DENY_UNPREEMPTIBLE:     v1alpha1.ReasonUnpreemptible,
-	wire.DenyReason_DENY_NEVER_FITS:        v1alpha1.ReasonNeverFits,
-	wire.DenyReason_DENY_TOO_LARGE:         v1alpha1.ReasonNeverFits,
-	wire.DenyReason_DENY_QUEUE_NOT_FOUND:   v1alpha1.ReasonQueueNotFound,
-	wire.DenyReason_DENY_PARENT_NOT_FOUND:  v1alpha1.ReasonParentNotFound,
-	wire.DenyReason_DENY_QUEUE_CLOSED:      v1alpha1.ReasonQueueClosed,
-	wire.DenyReason_DENY_QUEUE_NOT_LEAF:    v1alpha1.ReasonQueueNotLeaf,
-	wire.DenyReason_DENY_NOT_ALLOWED:       v1alpha1.ReasonQueueNotAllowed,
-	wire.DenyReason_DENY_REFILLING:         v1alpha1.ReasonPending,
-	wire.DenyReason_DENY_CLOSING:           v1alpha1.ReasonPending,
-	wire.DenyReason_DENY_CHARGED_ELSEWHERE: v1alpha1.ReasonPending,
+	wire.DenyReason_DENY_SUPPLY:            v1beta1.ReasonSupplyExceeded,
+	wire.DenyReason_DENY_UNPREEMPTIBLE:     v1beta1.ReasonUnpreemptible,
+	wire.DenyReason_DENY_NEVER_FITS:        v1beta1.ReasonNeverFits,
+	wire.DenyReason_DENY_TOO_LARGE:         v1beta1.ReasonNeverFits,
+	wire.DenyReason_DENY_QUEUE_NOT_FOUND:   v1beta1.ReasonQueueNotFound,
+	wire.DenyReason_DENY_PARENT_NOT_FOUND:  v1beta1.ReasonParentNotFound,
+	wire.DenyReason_DENY_QUEUE_CLOSED:      v1beta1.ReasonQueueClosed,
+	wire.DenyReason_DENY_QUEUE_NOT_LEAF:    v1beta1.ReasonQueueNotLeaf,
+	wire.DenyReason_DENY_NOT_ALLOWED:       v1beta1.ReasonQueueNotAllowed,
+	wire.DenyReason_DENY_REFILLING:         v1beta1.ReasonPending,
+	wire.DenyReason_DENY_CLOSING:           v1beta1.ReasonPending,
+	wire.DenyReason_DENY_CHARGED_ELSEWHERE: v1beta1.ReasonPending,
 }
 
 // Denied returns the reason of a denial.
 func Denied(m *wire.Denied) Reason {
-	r := Reason{v1alpha1.ReasonQuotaExceeded, m.GetMessage()}
+	r := Reason{v1beta1.ReasonQuotaExceeded, m.GetMessage()}
 	if code, listed := denials[m.GetReason()]; listed {
 		r.Code = code
 	}
@@ -396,9 +396,9 @@ func TooManyResources() string {
 // Yielded says that the gang is evicted so that another one can start, or as it is stale.
 func Yielded(to *wire.Yielding) Reason {
 	if to.GetRule() == wire.Rule_RULE_STALE {
-		return Reason{v1alpha1.ReasonStale, to.GetWhy()}
+		return Reason{v1beta1.ReasonStale, to.GetWhy()}
 	}
-	return Reason{v1alpha1.ReasonPreempted, to.GetWhy()}
+	return Reason{v1beta1.ReasonPreempted, to.GetWhy()}
 }
 
 // StaleWords says why a gang is evicted that lost pods of its minimum.
@@ -455,38 +455,38 @@ func Uncharged(denial Reason) Reason {
 
 // Unusable says that pods which have a node are not charged because they cannot run there.
 func Unusable() Reason {
-	return Reason{v1alpha1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
+	return Reason{v1beta1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
 }
 
 // What the conditions of a PodGroup say beside why the gang is blocked.
 
 // Reserved says that the gang is charged.
 func Reserved(queue string) Reason {
-	return Reason{v1alpha1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", queue)}
+	return Reason{v1beta1.ReasonReserved, fmt.Sprintf("charged to queue %q and all of its ancestors", queue)}
 }
 
 // ReleasedFor says why the reservation was given back.
 func ReleasedFor(why Reason) Reason {
-	return Reason{v1alpha1.ReasonPending, "released because " + why.Message + "; requested again after a pause"}
+	return Reason{v1beta1.ReasonPending, "released because " + why.Message + "; requested again after a pause"}
 }
 
 // NoCapacity says that there is no reservation for want of capacity: it was given back, or is not requested yet.
 func NoCapacity() Reason {
-	return Reason{v1alpha1.ReasonPending, "not reserved while there is not enough free capacity; requested when capacity is freed"}
+	return Reason{v1beta1.ReasonPending, "not reserved while there is not enough free capacity; requested when capacity is freed"}
 }
 
 // NotRequested says that no reservation was requested yet.
-func NotRequested() Reason { return Reason{v1alpha1.ReasonPending, "not asked for yet"} }
+func NotRequested() Reason { return Reason{v1beta1.ReasonPending, "not asked for yet"} }
 
 // Scheduled says that the gang has started.
 func Scheduled(least int) Reason {
-	return Reason{v1alpha1.ReasonScheduled, fmt.Sprintf("at least %d pods were bound", least)}
+	return Reason{v1beta1.ReasonScheduled, fmt.Sprintf("at least %d pods were bound", least)}
 }
 
 // Partly says that the gang was bound in part for too long.
 func Partly(bound, least int, limit time.Duration) Reason {
-	return Reason{v1alpha1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", bound, least, limit)}
+	return Reason{v1beta1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", bound, least, limit)}
 }
 
 // NotPlaced says that placing the gang has not failed.
-func NotPlaced() Reason { return Reason{v1alpha1.ReasonWaiting, "not placed yet"} }
+func NotPlaced() Reason { return Reason{v1beta1.ReasonWaiting, "not placed yet"} }

@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
-// codes returns the reasons that package v1alpha1 has for conditions of PodGroups: all but those of Queues, which come before
+// codes returns the reasons that package v1beta1 has for conditions of PodGroups: all but those of Queues, which come before
 // ReasonReserved.
 func codes(t *testing.T) (out []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../../api/v1alpha1/words.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../../api/v1beta1/words.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestEffects(t *testing.T) {
 		if _, is := effects[e.pod]; e.pod != "" && !is {
 			t.Errorf("%s: pods show %s, which is no reason", code, e.pod)
 		}
-		if (e.pod == v1alpha1.ReasonUnschedulable) != (code == v1alpha1.ReasonUnschedulable || code == v1alpha1.ReasonSupplyExceeded || code == v1alpha1.ReasonNoNodeFits) {
+		if (e.pod == v1beta1.ReasonUnschedulable) != (code == v1beta1.ReasonUnschedulable || code == v1beta1.ReasonSupplyExceeded || code == v1beta1.ReasonNoNodeFits) {
 			t.Errorf("%s: pods show %q", code, e.pod)
 		}
 		if e.atOnce && e.pod == "" {
@@ -75,14 +75,14 @@ func TestDenials(t *testing.T) {
 		if r.Message != words {
 			t.Errorf("%s: %s", wire.DenyReason(n), r.Message)
 		}
-		if never := r.Is(v1alpha1.ReasonNeverFits); r.OfCharge() == never {
+		if never := r.Is(v1beta1.ReasonNeverFits); r.OfCharge() == never {
 			t.Errorf("%s: %s", wire.DenyReason(n), r.Code)
 		}
-		if _, listed := denials[wire.DenyReason(n)]; listed == r.Is(v1alpha1.ReasonQuotaExceeded) {
+		if _, listed := denials[wire.DenyReason(n)]; listed == r.Is(v1beta1.ReasonQuotaExceeded) {
 			t.Errorf("%s: %s, listed %t", wire.DenyReason(n), r.Code, listed)
 		}
 	}
-	if r := Denied(&wire.Denied{Reason: wire.DenyReason_DENY_QUEUE_CLOSED, Message: "words"}); r != (Reason{v1alpha1.ReasonQueueClosed, "words"}) {
+	if r := Denied(&wire.Denied{Reason: wire.DenyReason_DENY_QUEUE_CLOSED, Message: "words"}); r != (Reason{v1beta1.ReasonQueueClosed, "words"}) {
 		t.Errorf("%+v", r)
 	}
 }

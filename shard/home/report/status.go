@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // Config of what is written. Package home has the defaults and what the fields mean.
@@ -31,9 +31,9 @@ func latest(a, b time.Time) time.Time {
 }
 
 // next returns the stamp of the write after the last one, which is also newer than what the object shows; seen may be nil.
-func (c *Config) next(last v1alpha1.Stamp, seen *v1alpha1.Stamp, epoch int64) v1alpha1.Stamp {
+func (c *Config) next(last v1beta1.Stamp, seen *v1beta1.Stamp, epoch int64) v1beta1.Stamp {
 	self := string(c.Self)
-	s := v1alpha1.Stamp{Epoch: epoch, Writer: self, Sequence: 1}
+	s := v1beta1.Stamp{Epoch: epoch, Writer: self, Sequence: 1}
 	if last.Epoch == epoch {
 		s.Sequence = last.Sequence + 1
 	}
@@ -44,7 +44,7 @@ func (c *Config) next(last v1alpha1.Stamp, seen *v1alpha1.Stamp, epoch int64) v1
 }
 
 // lags reports whether what an object shows is older than our last write.
-func (c *Config) lags(seen, last v1alpha1.Stamp) bool {
+func (c *Config) lags(seen, last v1beta1.Stamp) bool {
 	return seen.Writer == string(c.Self) && seen.Epoch == last.Epoch && seen.Sequence < last.Sequence
 }
 

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 )
@@ -26,12 +26,12 @@ func TestTimeOfTransition(t *testing.T) {
 		want   time.Duration
 	}{
 		{"none before", nil, 90 * time.Second},
-		{"of the same status", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 0},
-		{"of the other status", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: old}}, 90 * time.Second},
-		{"of another type", []metav1.Condition{{Type: v1alpha1.ConditionQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 90 * time.Second},
-		{"without a time", []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}, 90 * time.Second},
+		{"of the same status", []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 0},
+		{"of the other status", []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: old}}, 90 * time.Second},
+		{"of another type", []metav1.Condition{{Type: v1beta1.ConditionQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: old}}, 90 * time.Second},
+		{"without a time", []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}, 90 * time.Second},
 	} {
-		got := condition(now, test.before, v1alpha1.ConditionReady, Verdict{Yes: true, Reason: Reason{Code: "Ready", Message: "words"}}, 3)
+		got := condition(now, test.before, v1beta1.ConditionReady, Verdict{Yes: true, Reason: Reason{Code: "Ready", Message: "words"}}, 3)
 		if at := got.LastTransitionTime.Sub(epoch0); at != test.want || got.Status != metav1.ConditionTrue || got.ObservedGeneration != 3 {
 			t.Errorf("%s: %+v, want %s", test.name, got, test.want)
 		}
@@ -44,21 +44,21 @@ func TestStampOfStatus(t *testing.T) {
 	const own, table = 3, 9
 	for _, test := range []struct {
 		name            string
-		seen            *v1alpha1.PodGroupStatus
+		seen            *v1beta1.PodGroupStatus
 		epoch, sequence int64
 	}{
 		{"nothing seen", nil, own, 8},
-		{"of the same queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "q"}, own, 8},
-		{"of another queue, earlier", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own - 1, Writer: "b", Sequence: 40}, Queue: "p"}, own, 8},
-		{"of another queue, as early", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "b", Sequence: 40}, Queue: "p"}, own + 1, 1},
-		{"of another queue, later", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "p"}, 6, 1},
-		{"of another queue, now", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: table, Writer: "b", Sequence: 40}, Queue: "p"}, table, 1},
-		{"our own of another queue", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 5, Writer: "a", Sequence: 40}, Queue: "p"}, own, 8},
-		{"our own, newer", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 40}, Queue: "q"}, own, 41},
-		{"our own, older", &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 2}, Queue: "q"}, own, 8},
+		{"of the same queue", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "q"}, own, 8},
+		{"of another queue, earlier", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: own - 1, Writer: "b", Sequence: 40}, Queue: "p"}, own, 8},
+		{"of another queue, as early", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: own, Writer: "b", Sequence: 40}, Queue: "p"}, own + 1, 1},
+		{"of another queue, later", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: 5, Writer: "b", Sequence: 40}, Queue: "p"}, 6, 1},
+		{"of another queue, now", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: table, Writer: "b", Sequence: 40}, Queue: "p"}, table, 1},
+		{"our own of another queue", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: 5, Writer: "a", Sequence: 40}, Queue: "p"}, own, 8},
+		{"our own, newer", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: own, Writer: "a", Sequence: 40}, Queue: "q"}, own, 41},
+		{"our own, older", &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: own, Writer: "a", Sequence: 2}, Queue: "q"}, own, 8},
 	} {
 		r := NewPodGroups(Config{Self: "a"})
-		p := &PodGroup{seen: test.seen, last: v1alpha1.Stamp{Epoch: own, Writer: "a", Sequence: 7}}
+		p := &PodGroup{seen: test.seen, last: v1beta1.Stamp{Epoch: own, Writer: "a", Sequence: 7}}
 		if got := r.Status(epoch0, p, 1, Statement{Queue: "q"}, own, table); got.Epoch != test.epoch || got.Sequence != test.sequence || got.Writer != "a" {
 			t.Errorf("%s: %+v, want epoch %d, sequence %d", test.name, got.Stamp, test.epoch, test.sequence)
 		}
@@ -75,7 +75,7 @@ func TestQueueStatus(t *testing.T) {
 	}{
 		{&wire.QueueUsage{Queue: "q"}, "3/a/1 charged=[] capability=[] guarantee=[] 0 0 True Ready"},
 		{&wire.QueueUsage{Queue: "q", Charged: amounts(1), Admitted: 4, Waiting: 5, Generation: 6, ReadyReason: "QueueClosed"}, "3/a/1 charged=[1] capability=[] guarantee=[] 4 5 False QueueClosed"},
-		{&wire.QueueUsage{Queue: "q", Capability: amounts(2), ReadyReason: v1alpha1.ReasonGuaranteeCut}, "3/a/1 charged=[] capability=[2] guarantee=[] 0 0 True " + v1alpha1.ReasonGuaranteeCut},
+		{&wire.QueueUsage{Queue: "q", Capability: amounts(2), ReadyReason: v1beta1.ReasonGuaranteeCut}, "3/a/1 charged=[] capability=[2] guarantee=[] 0 0 True " + v1beta1.ReasonGuaranteeCut},
 		{&wire.QueueUsage{Queue: "q", Guarantee: amounts(3)}, "3/a/1 charged=[] capability=[] guarantee=[3] 0 0 True Ready"},
 		{&wire.QueueUsage{Queue: "q", Wanted: amounts(4), FairShare: amounts(5), WeightedShare: 600, Promised: amounts(7), Yielding: amounts(8)},
 			"3/a/1 charged=[] capability=[] guarantee=[] 0 0 True Ready wanted=[4] fair=[5] 600 promised=[7] yielding=[8]"},
@@ -111,12 +111,12 @@ func TestUnansweredWriteIsFollowedByAnother(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		r, now, ids := NewQueues(cfg), epoch0, uint64(0)
 		var written []string
-		write := func(_, _ string, status *v1alpha1.QueueStatus) uint64 {
+		write := func(_, _ string, status *v1beta1.QueueStatus) uint64 {
 			ids++
 			written = append(written, fmt.Sprintf("%d admitted %d", status.Sequence, status.AdmittedGangs))
 			return ids
 		}
-		object := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "u"}}
+		object := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "u"}}
 		step := func(admitted int32, outcome event.StatusOutcome) {
 			r.Usages(&wire.QueueUsages{Term: 1, Queues: []*wire.QueueUsage{{Queue: "q", Uid: "u", Admitted: admitted, Version: uint64(now.Unix())}}}, func(string) bool { return true })
 			before := ids
@@ -136,7 +136,7 @@ func TestUnansweredWriteIsFollowedByAnother(t *testing.T) {
 		r.Write(now, func(string) (int64, bool) { return 3, true }, write)
 		r.Written(now, "q", ids, event.StatusFailed)
 		if seen { // the watch shows that it did not take effect, for a later one did
-			object.Status = &v1alpha1.QueueStatus{Stamp: v1alpha1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, AdmittedGangs: 1, ObservedGeneration: 0}
+			object.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, AdmittedGangs: 1, ObservedGeneration: 0}
 			r.Seen(object)
 		}
 		step(0, event.StatusOK)
@@ -167,7 +167,7 @@ func TestUnansweredWriteIsFollowedByAnother(t *testing.T) {
 		say(1, event.StatusOK)
 		say(2, event.StatusFailed)
 		if seen {
-			r.Seen(p, &v1alpha1.PodGroupStatus{Stamp: v1alpha1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, Queue: "q", Bound: 2})
+			r.Seen(p, &v1beta1.PodGroupStatus{Stamp: v1beta1.Stamp{Epoch: 3, Writer: "a", Sequence: 2}, Queue: "q", Bound: 2})
 		}
 		say(1, event.StatusOK)
 		if want := "1 bound 1, 2 bound 2, 3 bound 1, "; written != want {

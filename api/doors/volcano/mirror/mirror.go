@@ -34,11 +34,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/doors/volcano"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // The label of a Queue that the coordinator made.
@@ -50,7 +50,7 @@ const (
 // Step is something to be done to a Queue of scheduling.basalt.dev.
 type Step struct {
 	Verb  Verb
-	Queue *v1alpha1.Queue // as it is to be; with the UID and the version that was seen, but for Make
+	Queue *v1beta1.Queue // as it is to be; with the UID and the version that was seen, but for Make
 }
 
 // Verb is what is to be done.
@@ -69,10 +69,10 @@ type Plan struct {
 }
 
 // Of returns what is to be done so that ours are as theirs say.
-func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
+func Of(theirs []*volcanov1beta1.Queue, ours []*v1beta1.Queue) Plan {
 	p := Plan{Problems: map[string]string{}}
 	paths := tree(theirs, p.Problems)
-	have := make(map[string]*v1alpha1.Queue, len(ours))
+	have := make(map[string]*v1beta1.Queue, len(ours))
 	elsewhere := map[string]bool{} // names of Volcano's for which a Queue of somebody else's stands
 	for _, o := range ours {
 		have[o.Name] = o
@@ -81,7 +81,7 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 		}
 	}
 	exists, served, mirrored := map[string]bool{}, map[string]bool{}, map[string]bool{} // the last by path
-	for _, q := range slices.SortedFunc(slices.Values(theirs), func(a, b *v1beta1.Queue) int {
+	for _, q := range slices.SortedFunc(slices.Values(theirs), func(a, b *volcanov1beta1.Queue) int {
 		return strings.Compare(paths[a.Name]+"/"+a.Name, paths[b.Name]+"/"+b.Name)
 	}) {
 		exists[q.Name] = true
@@ -105,7 +105,7 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 		}
 		mirrored[path] = true
 	}
-	for _, o := range slices.SortedFunc(slices.Values(ours), func(a, b *v1alpha1.Queue) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, o := range slices.SortedFunc(slices.Values(ours), func(a, b *v1beta1.Queue) int { return strings.Compare(a.Name, b.Name) }) {
 		if !managed(o) || mirrored[o.Name] || o.DeletionTimestamp != nil {
 			continue
 		}
@@ -119,7 +119,7 @@ func Of(theirs []*v1beta1.Queue, ours []*v1alpha1.Queue) Plan {
 			}
 		case exists[name] && !served[name]: // it goes when there is another one
 		case ownQueue(o.Name):
-			p.Steps = append(p.Steps, set(o, &v1alpha1.Queue{}))
+			p.Steps = append(p.Steps, set(o, &v1beta1.Queue{}))
 		default:
 			p.Steps = append(p.Steps, Step{Delete, o})
 		}
@@ -135,7 +135,7 @@ func (p *Plan) Refused(s Step, why string) {
 }
 
 // tree returns the path of each Queue, and why some have none.
-func tree(theirs []*v1beta1.Queue, problems map[string]string) map[string]string {
+func tree(theirs []*volcanov1beta1.Queue, problems map[string]string) map[string]string {
 	parent := make(map[string]string, len(theirs))
 	for _, q := range theirs {
 		parent[q.Name] = q.Spec.Parent
@@ -180,14 +180,14 @@ func tree(theirs []*v1beta1.Queue, problems map[string]string) map[string]string
 	return paths
 }
 
-var typeOfQueue = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}
+var typeOfQueue = metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"}
 
 // want returns the mirror of a Queue.
-func want(q *v1beta1.Queue, path string) *v1alpha1.Queue {
-	out := &v1alpha1.Queue{
+func want(q *volcanov1beta1.Queue, path string) *v1beta1.Queue {
+	out := &v1beta1.Queue{
 		TypeMeta:   typeOfQueue,
 		ObjectMeta: metav1.ObjectMeta{Name: path, Labels: map[string]string{api.LabelVolcanoQueue: q.Name, LabelManagedBy: ManagedBy}},
-		Spec: v1alpha1.QueueSpec{
+		Spec: v1beta1.QueueSpec{
 			Capability: volcano.Limits(q.Spec.Capability), Guarantee: volcano.Limits(q.Spec.Guarantee.Resource),
 			Deserved: volcano.Limits(q.Spec.Deserved), Priority: q.Spec.Priority, Closed: isClosed(q.Status.State),
 		},
@@ -219,22 +219,22 @@ func less(name corev1.ResourceName, a, b resource.Quantity) bool {
 	return err == nil && err2 == nil && x < y
 }
 
-func isClosed(s v1beta1.QueueState) bool {
-	return s == v1beta1.QueueStateClosed || s == v1beta1.QueueStateClosing
+func isClosed(s volcanov1beta1.QueueState) bool {
+	return s == volcanov1beta1.QueueStateClosed || s == volcanov1beta1.QueueStateClosing
 }
 
-func managed(o *v1alpha1.Queue) bool { return o.Labels[LabelManagedBy] == ManagedBy }
+func managed(o *v1beta1.Queue) bool { return o.Labels[LabelManagedBy] == ManagedBy }
 
 // ownQueue reports whether Basalt makes a Queue where there is none.
 func ownQueue(name string) bool { return name == api.RootQueue || name == api.DefaultQueue }
 
 // takenOver reports whether a Queue is one that Basalt made and nobody edited.
-func takenOver(o *v1alpha1.Queue) bool {
-	return ownQueue(o.Name) && len(o.Labels) == 0 && equality.Semantic.DeepEqual(o.Spec, v1alpha1.QueueSpec{})
+func takenOver(o *v1beta1.Queue) bool {
+	return ownQueue(o.Name) && len(o.Labels) == 0 && equality.Semantic.DeepEqual(o.Spec, v1beta1.QueueSpec{})
 }
 
 // same reports whether what a mirror says is what it is to say.
-func same(o, want *v1alpha1.Queue) bool {
+func same(o, want *v1beta1.Queue) bool {
 	return o.Labels[api.LabelVolcanoQueue] == want.Labels[api.LabelVolcanoQueue] && o.Labels[LabelManagedBy] == want.Labels[LabelManagedBy] &&
 		o.Spec.Closed == want.Spec.Closed && sameAmounts(o.Spec.Capability, want.Spec.Capability) && sameAmounts(o.Spec.Guarantee, want.Spec.Guarantee) &&
 		sameAmounts(o.Spec.Deserved, want.Spec.Deserved) && o.Spec.Priority == want.Spec.Priority && ptr.Deref(o.Spec.Weight, 1) == ptr.Deref(want.Spec.Weight, 1) &&
@@ -255,7 +255,7 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 }
 
 // set makes a Queue that was seen say what is wanted. A selector of namespaces, labels and policies that somebody gave it stay.
-func set(seen, want *v1alpha1.Queue) Step {
+func set(seen, want *v1beta1.Queue) Step {
 	q := seen.DeepCopy()
 	q.TypeMeta = typeOfQueue
 	for _, label := range []string{api.LabelVolcanoQueue, LabelManagedBy} {
@@ -273,34 +273,34 @@ func set(seen, want *v1alpha1.Queue) Step {
 
 // stateAfter returns the state of a Queue after what its Commands ask for, in their order. A Queue that is to be closed stays Closing until
 // it is idle. Where there is no state yet, it is Open.
-func stateAfter(now v1beta1.QueueState, commands []*bus.Command, idle bool) v1beta1.QueueState {
+func stateAfter(now volcanov1beta1.QueueState, commands []*bus.Command, idle bool) volcanov1beta1.QueueState {
 	for _, c := range commands {
 		switch bus.Action(c.Action) {
 		case bus.OpenQueueAction:
-			now = v1beta1.QueueStateOpen
+			now = volcanov1beta1.QueueStateOpen
 		case bus.CloseQueueAction:
-			if now != v1beta1.QueueStateClosed {
-				now = v1beta1.QueueStateClosing
+			if now != volcanov1beta1.QueueStateClosed {
+				now = volcanov1beta1.QueueStateClosing
 			}
 		}
 	}
 	switch now {
-	case v1beta1.QueueStateOpen, v1beta1.QueueStateClosed:
+	case volcanov1beta1.QueueStateOpen, volcanov1beta1.QueueStateClosed:
 		return now
-	case v1beta1.QueueStateClosing:
+	case volcanov1beta1.QueueStateClosing:
 		if idle {
-			return v1beta1.QueueStateClosed
+			return volcanov1beta1.QueueStateClosed
 		}
 		return now
 	}
-	return v1beta1.QueueStateOpen
+	return volcanov1beta1.QueueStateOpen
 }
 
 // maxCommands is how many Commands for one Queue are carried out together: those for other Queues do not wait for all of them.
 const maxCommands = 100
 
 // For returns the Commands that are meant for a Queue, the oldest ones in order, by its UID. One that names another UID is meant for an earlier Queue.
-func For(theirs []*v1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.Command {
+func For(theirs []*volcanov1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.Command {
 	uids := make(map[string]types.UID, len(theirs))
 	for _, q := range theirs {
 		uids[q.Name] = q.UID
@@ -308,7 +308,7 @@ func For(theirs []*v1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.
 	out := map[types.UID][]*bus.Command{}
 	for _, c := range commands {
 		t := c.TargetObject
-		if t == nil || t.Kind != "Queue" || !strings.HasPrefix(t.APIVersion, v1beta1.GroupName+"/") {
+		if t == nil || t.Kind != "Queue" || !strings.HasPrefix(t.APIVersion, volcanov1beta1.GroupName+"/") {
 			continue
 		}
 		if uid, ok := uids[t.Name]; ok && (t.UID == "" || t.UID == uid) {
@@ -326,13 +326,13 @@ func For(theirs []*v1beta1.Queue, commands []*bus.Command) map[types.UID][]*bus.
 
 // Status is what Basalt says in the status of a Queue of Volcano's.
 type Status struct {
-	State     v1beta1.QueueState
+	State     volcanov1beta1.QueueState
 	Allocated corev1.ResourceList // charged to it and its descendants
 }
 
 // StatusOf returns what the status of a Queue is to say after its Commands; o is the Queue that stands for it, nil if there is none. One
 // that somebody else made is opened and closed there: Commands have no effect.
-func StatusOf(q *v1beta1.Queue, o *v1alpha1.Queue, commands []*bus.Command) Status {
+func StatusOf(q *volcanov1beta1.Queue, o *v1beta1.Queue, commands []*bus.Command) Status {
 	s := Status{Allocated: corev1.ResourceList{}}
 	state, idle := q.Status.State, true
 	if o != nil && o.Status != nil {
@@ -340,9 +340,9 @@ func StatusOf(q *v1beta1.Queue, o *v1alpha1.Queue, commands []*bus.Command) Stat
 		idle = len(o.Status.Charged) == 0 && o.Status.AdmittedGangs == 0
 	}
 	if !Obeys(o) {
-		commands, state = nil, v1beta1.QueueStateOpen
+		commands, state = nil, volcanov1beta1.QueueStateOpen
 		if o.Spec.Closed {
-			state = v1beta1.QueueStateClosing
+			state = volcanov1beta1.QueueStateClosing
 		}
 	}
 	s.State = stateAfter(state, commands, idle)
@@ -350,21 +350,21 @@ func StatusOf(q *v1beta1.Queue, o *v1alpha1.Queue, commands []*bus.Command) Stat
 }
 
 // Obeys reports whether Commands for a Queue have an effect on the one that stands for it.
-func Obeys(o *v1alpha1.Queue) bool { return o == nil || managed(o) }
+func Obeys(o *v1beta1.Queue) bool { return o == nil || managed(o) }
 
 // InForce reports whether the Queue that stands for one is closed, if the status is to say so.
-func (s Status) InForce(o *v1alpha1.Queue) bool {
+func (s Status) InForce(o *v1beta1.Queue) bool {
 	return o == nil || !isClosed(s.State) || o.Spec.Closed || o.DeletionTimestamp != nil
 }
 
 // Shown reports whether a Queue's status says that already.
-func (s Status) Shown(q *v1beta1.Queue) bool {
+func (s Status) Shown(q *volcanov1beta1.Queue) bool {
 	return q.Status.State == s.State && sameAmounts(q.Status.Allocated, s.Allocated)
 }
 
 // StandIns returns the Queue that stands for each of Volcano's, by the name of that one.
-func StandIns(ours []*v1alpha1.Queue) map[string]*v1alpha1.Queue {
-	out := map[string]*v1alpha1.Queue{}
+func StandIns(ours []*v1beta1.Queue) map[string]*v1beta1.Queue {
+	out := map[string]*v1beta1.Queue{}
 	for _, o := range ours {
 		name := o.Labels[api.LabelVolcanoQueue]
 		if was := out[name]; name != "" && (was == nil || standIn(o).Compare(standIn(was)) < 0) {
@@ -374,6 +374,6 @@ func StandIns(ours []*v1alpha1.Queue) map[string]*v1alpha1.Queue {
 	return out
 }
 
-func standIn(o *v1alpha1.Queue) api.StandIn {
+func standIn(o *v1beta1.Queue) api.StandIn {
 	return api.StandIn{Queue: o.Name, Deleting: o.DeletionTimestamp != nil}
 }

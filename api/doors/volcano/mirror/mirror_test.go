@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	bus "volcano.sh/apis/pkg/apis/bus/v1alpha1"
-	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 // cluster is the Queues of both kinds, by name; its API server gives UIDs.
 type cluster struct {
-	theirs map[string]*v1beta1.Queue
-	ours   map[string]*v1alpha1.Queue
+	theirs map[string]*volcanov1beta1.Queue
+	ours   map[string]*v1beta1.Queue
 	uids   int
 }
 
 func newCluster() *cluster {
-	return &cluster{theirs: map[string]*v1beta1.Queue{}, ours: map[string]*v1alpha1.Queue{}}
+	return &cluster{theirs: map[string]*volcanov1beta1.Queue{}, ours: map[string]*v1beta1.Queue{}}
 }
 
 func (c *cluster) uid() types.UID {
@@ -37,8 +37,8 @@ func (c *cluster) uid() types.UID {
 }
 
 // volcano makes a Queue of Volcano's.
-func (c *cluster) volcano(name, parent, cpu string) *v1beta1.Queue {
-	q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid()}, Spec: v1beta1.QueueSpec{Parent: parent}}
+func (c *cluster) volcano(name, parent, cpu string) *volcanov1beta1.Queue {
+	q := &volcanov1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid()}, Spec: volcanov1beta1.QueueSpec{Parent: parent}}
 	if cpu != "" {
 		q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
 	}
@@ -46,8 +46,8 @@ func (c *cluster) volcano(name, parent, cpu string) *v1beta1.Queue {
 	return q
 }
 
-func (c *cluster) basalt(name string) *v1alpha1.Queue {
-	c.ours[name] = &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid()}}
+func (c *cluster) basalt(name string) *v1beta1.Queue {
+	c.ours[name] = &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name, UID: c.uid()}}
 	return c.ours[name]
 }
 
@@ -160,7 +160,7 @@ func TestMirror(t *testing.T) {
 			back := c.volcano("c", "", "")
 			back.Spec.Reclaimable = new(false)
 			c.converge(t)
-			c.ours["b"].Spec.PreemptionPolicy = v1alpha1.PreemptLowerPriority
+			c.ours["b"].Spec.PreemptionPolicy = v1beta1.PreemptLowerPriority
 			back.Spec.Reclaimable = nil
 		}, "a=a, b=b reclaimable false preempts, c=c", nil},
 		{"Basalt's own Queues are taken over while they say nothing", func(c *cluster) {
@@ -207,10 +207,10 @@ func TestMirror(t *testing.T) {
 			c.theirs["a"].Spec.Capability["count/pods"] = resource.MustParse("1")
 		}, "a=a:5", nil},
 		{"states", func(c *cluster) {
-			c.volcano("a", "", "").Status.State = v1beta1.QueueStateClosed
-			c.volcano("b", "", "").Status.State = v1beta1.QueueStateClosing
-			c.volcano("c", "", "").Status.State = v1beta1.QueueStateOpen
-			c.volcano("d", "", "").Status.State = v1beta1.QueueStateUnknown
+			c.volcano("a", "", "").Status.State = volcanov1beta1.QueueStateClosed
+			c.volcano("b", "", "").Status.State = volcanov1beta1.QueueStateClosing
+			c.volcano("c", "", "").Status.State = volcanov1beta1.QueueStateOpen
+			c.volcano("d", "", "").Status.State = volcanov1beta1.QueueStateUnknown
 		}, "a=a closed, b=b closed, c=c, d=d", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestMirrorConverges(t *testing.T) {
 				}
 			case 4:
 				if q := c.theirs[name]; q != nil {
-					q.Status.State = []v1beta1.QueueState{v1beta1.QueueStateOpen, v1beta1.QueueStateClosed, "nonsense"}[r.IntN(3)]
+					q.Status.State = []volcanov1beta1.QueueState{volcanov1beta1.QueueStateOpen, volcanov1beta1.QueueStateClosed, "nonsense"}[r.IntN(3)]
 				}
 			case 5:
 				if c.ours[name] == nil {
@@ -337,7 +337,7 @@ func TestMirrorConverges(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	const open, closing, closed = v1beta1.QueueStateOpen, v1beta1.QueueStateClosing, v1beta1.QueueStateClosed
+	const open, closing, closed = volcanov1beta1.QueueStateOpen, volcanov1beta1.QueueStateClosing, volcanov1beta1.QueueStateClosed
 	c := newCluster()
 	q := c.volcano("team", "", "")
 	other := c.volcano("other", "", "")
@@ -354,14 +354,14 @@ func TestStatus(t *testing.T) {
 	bare := command("f", bus.CloseQueueAction, "")
 	bare.TargetObject = nil
 
-	theirs := []*v1beta1.Queue{q, other}
+	theirs := []*volcanov1beta1.Queue{q, other}
 	got := For(theirs, []*bus.Command{command("g", bus.CloseQueueAction, "another"), job, bare, nonsense, syncs, closes, opens})
 	if want := []*bus.Command{opens, closes, syncs, nonsense}; len(got) != 1 || !slices.Equal(got[q.UID], want) {
 		t.Errorf("Commands %v, want %v for %s", got, want, q.UID)
 	}
 
-	charged := func(cpu string, gangs int32) *v1alpha1.Queue {
-		o := &v1alpha1.Queue{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{LabelManagedBy: ManagedBy}}, Status: &v1alpha1.QueueStatus{}}
+	charged := func(cpu string, gangs int32) *v1beta1.Queue {
+		o := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{LabelManagedBy: ManagedBy}}, Status: &v1beta1.QueueStatus{}}
 		if cpu != "" {
 			o.Status.Charged = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
 		}
@@ -371,10 +371,10 @@ func TestStatus(t *testing.T) {
 	own, ownClosed := charged("1", 1), charged("1", 1)
 	own.Labels, ownClosed.Labels, ownClosed.Spec.Closed = nil, nil, true
 	for _, tt := range []struct {
-		now      v1beta1.QueueState
+		now      volcanov1beta1.QueueState
 		commands []*bus.Command
-		standIn  *v1alpha1.Queue
-		want     v1beta1.QueueState
+		standIn  *v1beta1.Queue
+		want     volcanov1beta1.QueueState
 	}{
 		{"", nil, nil, open},
 		{"Unknown", nil, charged("1", 1), open},

@@ -26,7 +26,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/model"
 )
 
@@ -40,8 +40,8 @@ type apiServer interface {
 	Annotate(name, uid, value string) error
 	Resolve(name, uid, version, value string) error // a pod that is gone is not found
 	Condition(name, uid, version string, c corev1.PodCondition) error
-	GroupStatus(name, uid string, s *v1alpha1.PodGroupStatus) error
-	QueueStatus(name, uid string, s *v1alpha1.QueueStatus) error
+	GroupStatus(name, uid string, s *v1beta1.PodGroupStatus) error
+	QueueStatus(name, uid string, s *v1beta1.QueueStatus) error
 	Finalizers(name, uid, version string, finalizers []string) error
 	List(kind string, s model.Selector) ([]metav1.Object, int64, error)
 	Watch(kind string, s model.Selector, from int64) ([]model.Entry, error)
@@ -214,11 +214,11 @@ func (x *side) command(command string) []string {
 		err = x.Condition(name, uid, x.version(kind, name, a.named["version"], "none"), corev1.PodCondition{Type: corev1.PodConditionType(a.plain[2]), Status: corev1.ConditionStatus(a.plain[3]), Reason: a.plain[4],
 			LastTransitionTime: metav1.NewTime(started.Add(time.Duration(a.number("at")) * time.Second))})
 	case "status":
-		stamp := v1alpha1.Stamp{Epoch: a.number("epoch"), Writer: a.named["writer"], Sequence: a.number("seq")}
+		stamp := v1beta1.Stamp{Epoch: a.number("epoch"), Writer: a.named["writer"], Sequence: a.number("seq")}
 		if kind == "group" {
-			err = x.GroupStatus(name, uid, &v1alpha1.PodGroupStatus{Stamp: stamp, Bound: int32(a.number("bound"))})
+			err = x.GroupStatus(name, uid, &v1beta1.PodGroupStatus{Stamp: stamp, Bound: int32(a.number("bound"))})
 		} else {
-			err = x.QueueStatus(name, uid, &v1alpha1.QueueStatus{Stamp: stamp, ObservedGeneration: a.number("bound")})
+			err = x.QueueStatus(name, uid, &v1beta1.QueueStatus{Stamp: stamp, ObservedGeneration: a.number("bound")})
 		}
 	case "finalizers":
 		err = x.Finalizers(name, uid, x.version(kind, name, a.named["version"], "now"), a.list("list"))
@@ -322,12 +322,12 @@ func (x *side) describe(kind string, o metav1.Object) string {
 		for _, c := range conditions {
 			s += " " + c
 		}
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		s += fmt.Sprintf(" queue %q min %d", o.Spec.Queue, o.Spec.SchedulingPolicy.Gang.MinCount)
 		if st := o.Status; st != nil {
 			s += fmt.Sprintf(" status %d/%s/%d bound %d", st.Epoch, st.Writer, st.Sequence, st.Bound)
 		}
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		s += " cpu " + o.Spec.Capability.Cpu().String()
 		if st := o.Status; st != nil {
 			s += fmt.Sprintf(" status %d/%s/%d of generation %d", st.Epoch, st.Writer, st.Sequence, st.ObservedGeneration)
@@ -350,12 +350,12 @@ func newObject(kind, name string, a args) metav1.Object {
 		}
 		return p
 	case "group":
-		g := &v1alpha1.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "PodGroup"}, ObjectMeta: m}
+		g := &v1beta1.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "PodGroup"}, ObjectMeta: m}
 		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = a.named["queue"], int32(a.number("min"))
 		return g
 	}
 	m.Namespace = ""
-	q := &v1alpha1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: m}
+	q := &v1beta1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: m}
 	if cpu := a.named["cpu"]; cpu != "" {
 		q.Spec.Capability = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	}
@@ -379,11 +379,11 @@ func change(o metav1.Object, a args) metav1.Object {
 		if _, is := a.named["gates"]; is {
 			o.Spec.SchedulingGates = nil
 		}
-	case *v1alpha1.PodGroup:
+	case *v1beta1.PodGroup:
 		if a.named["min"] != "" {
 			o.Spec.SchedulingPolicy.Gang.MinCount = int32(a.number("min"))
 		}
-	case *v1alpha1.Queue:
+	case *v1beta1.Queue:
 		if cpu := a.named["cpu"]; cpu != "" {
 			o.Spec.Capability = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 		}
@@ -439,11 +439,11 @@ func (m modelAPI) Condition(name, uid, version string, c corev1.PodCondition) er
 	return err
 }
 
-func (m modelAPI) GroupStatus(name, uid string, s *v1alpha1.PodGroupStatus) error {
+func (m modelAPI) GroupStatus(name, uid string, s *v1beta1.PodGroupStatus) error {
 	return m.ReplacePodGroupStatus("ns", name, uid, s)
 }
 
-func (m modelAPI) QueueStatus(name, uid string, s *v1alpha1.QueueStatus) error {
+func (m modelAPI) QueueStatus(name, uid string, s *v1beta1.QueueStatus) error {
 	return m.ReplaceQueueStatus(name, uid, s)
 }
 
@@ -508,7 +508,7 @@ func (r *realAPI) sent(kind string, o metav1.Object) runtime.Object {
 }
 
 func empty(kind string) metav1.Object {
-	return map[string]metav1.Object{"pod": &corev1.Pod{}, "group": &v1alpha1.PodGroup{}, "queue": &v1alpha1.Queue{}}[kind]
+	return map[string]metav1.Object{"pod": &corev1.Pod{}, "group": &v1beta1.PodGroup{}, "queue": &v1beta1.Queue{}}[kind]
 }
 
 func (r *realAPI) Create(kind string, o metav1.Object) error {
@@ -620,11 +620,11 @@ func (r *realAPI) Condition(name, uid, version string, c corev1.PodCondition) er
 	return r.patch("pod", name, types.StrategicMergePatchType, map[string]any{"metadata": m, "status": map[string]any{"conditions": []corev1.PodCondition{c}}}, "status")
 }
 
-func (r *realAPI) GroupStatus(name, uid string, s *v1alpha1.PodGroupStatus) error {
+func (r *realAPI) GroupStatus(name, uid string, s *v1beta1.PodGroupStatus) error {
 	return unwrap(r.clients.ReplaceStatus(r.ctx, "podgroups", r.run, name, uid, s))
 }
 
-func (r *realAPI) QueueStatus(name, uid string, s *v1alpha1.QueueStatus) error {
+func (r *realAPI) QueueStatus(name, uid string, s *v1beta1.QueueStatus) error {
 	return unwrap(r.clients.ReplaceStatus(r.ctx, "queues", "", r.there("queue", name), uid, s))
 }
 
@@ -663,7 +663,7 @@ func (r *realAPI) lister(kind string) *rest.Request {
 }
 
 func emptyList(kind string) runtime.Object {
-	return map[string]runtime.Object{"pod": &corev1.PodList{}, "group": &v1alpha1.PodGroupList{}, "queue": &v1alpha1.QueueList{}}[kind]
+	return map[string]runtime.Object{"pod": &corev1.PodList{}, "group": &v1beta1.PodGroupList{}, "queue": &v1beta1.QueueList{}}[kind]
 }
 
 func (r *realAPI) List(kind string, s model.Selector) ([]metav1.Object, int64, error) {

@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
 func condition(kind, reason string) metav1.Condition {
@@ -33,36 +33,36 @@ func minutes(n int) *metav1.Duration {
 var (
 	amounts  = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), "example.com/gpu": resource.MustParse("8")}
 	seconds  = int32(30)
-	stamp    = v1alpha1.Stamp{Epoch: 1 << 40, Writer: "w", Sequence: 1 << 41}
-	metadata = metav1.ObjectMeta{Name: "a.b", Finalizers: []string{v1alpha1.FinalizerCharged}}
-	queue    = &v1alpha1.Queue{
-		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "Queue"}, ObjectMeta: metadata,
-		Spec: v1alpha1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
-			Reclaimable: new(false), ReclaimPolicy: v1alpha1.ReclaimFairShare, PreemptionPolicy: v1alpha1.PreemptLowerPriority,
+	stamp    = v1beta1.Stamp{Epoch: 1 << 40, Writer: "w", Sequence: 1 << 41}
+	metadata = metav1.ObjectMeta{Name: "a.b", Finalizers: []string{v1beta1.FinalizerCharged}}
+	queue    = &v1beta1.Queue{
+		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1beta1", Kind: "Queue"}, ObjectMeta: metadata,
+		Spec: v1beta1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
+			Reclaimable: new(false), ReclaimPolicy: v1beta1.ReclaimFairShare, PreemptionPolicy: v1beta1.PreemptLowerPriority,
 			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
 			RepairFor: minutes(1), StaleAfter: minutes(20),
 			NamespaceSelector: &metav1.LabelSelector{
 				MatchLabels:      map[string]string{"team": "research"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
-		Status: &v1alpha1.QueueStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, v1alpha1.ReasonClosed)},
-			Charged: amounts, Limits: v1alpha1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2,
+		Status: &v1beta1.QueueStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1beta1.ConditionReady, v1beta1.ReasonClosed)},
+			Charged: amounts, Limits: v1beta1.LimitsInForce{Capability: amounts, Guarantee: amounts, Deserved: amounts}, AdmittedGangs: 1, WaitingGangs: 2,
 			Yielding: amounts, Promised: amounts, Wanted: amounts, FairShare: amounts, WeightedShare: 5},
 	}
-	podGroup = &v1alpha1.PodGroup{
-		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1alpha1", Kind: "PodGroup"}, ObjectMeta: metadata,
-		Spec: v1alpha1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true), DisruptionMode: v1alpha1.DisruptPod,
-			SchedulingPolicy:      v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 4}},
+	podGroup = &v1beta1.PodGroup{
+		TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.basalt.dev/v1beta1", Kind: "PodGroup"}, ObjectMeta: metadata,
+		Spec: v1beta1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true), DisruptionMode: v1beta1.DisruptPod,
+			SchedulingPolicy:      v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 4}},
 			StaleAfter:            minutes(5),
 			MinResources:          corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
-			SchedulingConstraints: &v1alpha1.SchedulingConstraints{Topology: []v1alpha1.TopologyConstraint{{Key: "rack", Mode: v1alpha1.TopologyRequired, SliceSize: 2}}}},
-		Status: &v1alpha1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1alpha1.ConditionQuotaReserved, v1alpha1.ReasonQuotaExceeded)},
-			Queue: "a", Pods: 3, Bound: 2, Reason: v1alpha1.ReasonQuotaExceeded, Message: "m", Position: 1},
+			SchedulingConstraints: &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: "rack", Mode: v1beta1.TopologyRequired, SliceSize: 2}}}},
+		Status: &v1beta1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1beta1.ConditionQuotaReserved, v1beta1.ReasonQuotaExceeded)},
+			Queue: "a", Pods: 3, Bound: 2, Reason: v1beta1.ReasonQuotaExceeded, Message: "m", Position: 1},
 	}
 )
 
 func TestObjectsSurviveTheWire(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := v1beta1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion() // what REST clients use
@@ -70,8 +70,8 @@ func TestObjectsSurviveTheWire(t *testing.T) {
 	if !ok {
 		t.Fatal("no JSON")
 	}
-	encoder := codecs.EncoderForVersion(info.Serializer, v1alpha1.SchemeGroupVersion)
-	decoder := codecs.DecoderToVersion(info.Serializer, v1alpha1.SchemeGroupVersion)
+	encoder := codecs.EncoderForVersion(info.Serializer, v1beta1.SchemeGroupVersion)
+	decoder := codecs.DecoderToVersion(info.Serializer, v1beta1.SchemeGroupVersion)
 	for _, want := range []runtime.Object{queue, podGroup} {
 		b, err := runtime.Encode(encoder, want.DeepCopyObject())
 		if err != nil {
@@ -94,10 +94,10 @@ func TestObjectsSurviveTheWire(t *testing.T) {
 // A spec that says little is sent as little: what is absent must not come back as a zero that the API server would refuse.
 func TestAbsentStaysAbsent(t *testing.T) {
 	for want, object := range map[string]any{
-		`{}`: v1alpha1.QueueSpec{},
-		`{"schedulingPolicy":{"gang":{"minCount":1}}}`:                            v1alpha1.PodGroupSpec{SchedulingPolicy: v1alpha1.SchedulingPolicy{Gang: v1alpha1.GangSchedulingPolicy{MinCount: 1}}},
-		`{"epoch":0,"writer":"","sequence":0,"admittedGangs":0,"waitingGangs":0}`: v1alpha1.QueueStatus{},
-		`{"epoch":0,"writer":"","sequence":0,"pods":0,"bound":0}`:                 v1alpha1.PodGroupStatus{},
+		`{}`: v1beta1.QueueSpec{},
+		`{"schedulingPolicy":{"gang":{"minCount":1}}}`:                            v1beta1.PodGroupSpec{SchedulingPolicy: v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 1}}},
+		`{"epoch":0,"writer":"","sequence":0,"admittedGangs":0,"waitingGangs":0}`: v1beta1.QueueStatus{},
+		`{"epoch":0,"writer":"","sequence":0,"pods":0,"bound":0}`:                 v1beta1.PodGroupStatus{},
 	} {
 		if got, err := json.Marshal(object); err != nil || string(got) != want {
 			t.Errorf("%T is %s (%v), want %s", object, got, err, want)

@@ -1,4 +1,4 @@
-// Package client makes REST clients for the kinds of v1alpha1. It owns no state and no retries.
+// Package client makes REST clients for the kinds of v1beta1. It owns no state and no retries.
 package client
 
 import (
@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
-	"basalt.dev/basalt/api/v1alpha1"
+	"basalt.dev/basalt/api/v1beta1"
 )
 
-// Scheme knows the kinds of v1alpha1 and nothing else.
+// Scheme knows the kinds of v1beta1 and nothing else.
 var Scheme = runtime.NewScheme()
 
 // ParameterCodec encodes list, watch and patch options for requests made with New.
 var ParameterCodec = runtime.NewParameterCodec(Scheme)
 
 func init() {
-	if err := v1alpha1.AddToScheme(Scheme); err != nil {
+	if err := v1beta1.AddToScheme(Scheme); err != nil {
 		panic(err) // two kinds of this package under one name: no cluster can cause it
 	}
 }
@@ -27,7 +27,7 @@ func init() {
 // scoped) and "podgroups" (namespaced), each with the subresource "status".
 func New(config *rest.Config) (*rest.RESTClient, error) {
 	c := rest.CopyConfig(config)
-	gv := v1alpha1.SchemeGroupVersion
+	gv := v1beta1.SchemeGroupVersion
 	c.GroupVersion = &gv
 	c.APIPath = "/apis"
 	c.NegotiatedSerializer = serializer.NewCodecFactory(Scheme).WithoutConversion()

@@ -1,4 +1,4 @@
-// Package v1alpha1 holds the two kinds that users write, Queue and PodGroup, as the API server keeps them in the group
+// Package v1beta1 holds the two kinds that users write, Queue and PodGroup, as the API server keeps them in the group
 // scheduling.basalt.dev.
 //
 // It owns their words: fields, defaults, bounds, condition types and reasons. It decides nothing; what the API server can
@@ -13,4 +13,4 @@
 //
 // +kubebuilder:object:generate=true
 // +groupName=scheduling.basalt.dev
-package v1alpha1
+package v1beta1
