@@ -61,8 +61,8 @@ func TestPages(t *testing.T) {
 					t.Errorf("line %d: a block of %q: sh, text or yaml", b.line, b.language)
 				}
 			}
-			if ran < 4 {
-				t.Errorf("only %d blocks of commands were found", ran)
+			if ran == 0 {
+				t.Error("no commands were found")
 			}
 		})
 	}
