@@ -501,6 +501,16 @@ func (w *installed) follow(kubeconfig, notes, line string, replace ...string) {
 	}
 }
 
+// ended returns what a process said each time that it ended with an error.
+func ended(t *testing.T, log string) (errors []string) {
+	for line := range strings.Lines(string(must[[]byte](t)(os.ReadFile(log)))) {
+		if strings.HasPrefix(line, "basalt: ") {
+			errors = append(errors, strings.TrimSpace(line))
+		}
+	}
+	return errors
+}
+
 // From nothing to a pod that is bound, with Helm: the control store and the processes run with the flags and keys that the chart's objects
 // have. Then upgrades, a second release, and the end.
 func TestChartInstalls(t *testing.T) {
@@ -580,6 +590,9 @@ func TestChartInstalls(t *testing.T) {
 	})
 	if all[0].Starts() != 1 || all[1].Starts() != 1 {
 		t.Errorf("the coordinator was started %d times, the shard %d times", all[0].Starts(), all[1].Starts())
+		for _, b := range all {
+			t.Logf("%s ended with: %q", b.Name(), ended(t, b.Log()))
+		}
 	}
 
 	// An upgrade brings new definitions along.

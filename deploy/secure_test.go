@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -500,19 +499,18 @@ func (w *installed) startStore() {
 
 // freeAddresses returns addresses at which nothing listens.
 func (w *installed) freeAddresses(n int) (out []string) {
-	for range n {
-		l := must[net.Listener](w.T)(net.Listen("tcp", "127.0.0.1:0"))
-		defer l.Close()
-		out = append(out, l.Addr().String())
+	for _, port := range must[[]int](w.T)(local.FreePorts(n)) {
+		out = append(out, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	return out
 }
 
 func (w *installed) start(workload string, start func(context.Context, string, local.BasaltOptions) (*local.Basalt, error)) *local.Basalt {
 	w.Helper()
+	own := []string{"--name", "--listen", "--gossip", "--advertise", "--metrics", "--visibility"}
 	var flags []string
 	for _, a := range w.args(workload, workload+"-0") {
-		if name, _, _ := strings.Cut(a, "="); strings.HasPrefix(a, "--") && !slices.Contains([]string{"--name", "--listen", "--gossip", "--advertise", "--metrics"}, name) {
+		if name, _, _ := strings.Cut(a, "="); strings.HasPrefix(a, "--") && !slices.Contains(own, name) {
 			flags = append(flags, a)
 		}
 	}

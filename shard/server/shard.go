@@ -170,6 +170,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p.Ready("log")
 
+	if err := l.answerUsers(ctx, o.Visibility); err != nil { // who registers and ends moves buckets twice
+		return err
+	}
+
 	// Only now may it be given anything: the cores know nodes, queues, groups and namespaces.
 	record := &wire.ShardRecord{Incarnation: string(l.self), Name: p.Name, Address: p.Address, Gossip: p.GossipAddress, Key: p.PublicKey(),
 		Protocol: wire.Protocol, Version: build.Current().Short()}
@@ -183,16 +187,6 @@ func Run(ctx context.Context, o Options) error {
 	fault.Crash(fault.ShardRegistered)
 	l.session, l.record = session, record
 	close(l.registered)
-	questions := visibility.Options{Address: o.Visibility, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
-		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf, Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
-	if p.TLS != nil {
-		questions.TLS = p.TLS.Server()
-	}
-	if address, err := visibility.Serve(ctx, questions); err != nil {
-		return err
-	} else if address != nil {
-		p.Log.Info("users' questions are answered", "address", address.String())
-	}
 	p.Follow(ctx, &wg, nil, func(r *wire.LeaderRecord, term int64) {
 		l.post(ctx, event.CoordinatorSeen{Term: term, Incarnation: api.Incarnation(r.GetIncarnation())})
 	})
@@ -219,6 +213,22 @@ func Run(ctx context.Context, o Options) error {
 	case <-ctx.Done():
 		return fmt.Errorf("start over: %w", context.Cause(ctx))
 	}
+}
+
+// answerUsers serves what users ask at an address, nothing if there is none.
+func (l *loop) answerUsers(ctx context.Context, address string) error {
+	p := l.process
+	questions := visibility.Options{Address: address, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
+		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf,
+		Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
+	if p.TLS != nil {
+		questions.TLS = p.TLS.Server()
+	}
+	at, err := visibility.Serve(ctx, questions)
+	if at != nil {
+		p.Log.Info("users' questions are answered", "address", at.String())
+	}
+	return err
 }
 
 func readPolicy(s string) (cache.Policy, error) {

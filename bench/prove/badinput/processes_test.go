@@ -59,6 +59,7 @@ func (w *world) processes(t *testing.T) {
 		t.Fatal(err)
 	}
 	unused := localtest.Etcd(t)
+	fresh := localtest.Etcd(t)
 
 	quiet := []string{"--listen=127.0.0.1:0", "--gossip=127.0.0.1:0", "--metrics="}
 	t.Run("cannot start", func(t *testing.T) {
@@ -78,6 +79,10 @@ func (w *world) processes(t *testing.T) {
 			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack, spread, least-allocated or most-allocated"}},
 			{"no kubeconfig", append([]string{"shard", store, "--kubeconfig=/no/such/file"}, quiet...), []string{"kubeconfig", "/no/such/file"}},
 			{"a port that is taken", append([]string{"shard", store, "--kubeconfig=" + kubeconfig}, "--listen="+taken.Addr().String(), "--gossip=127.0.0.1:0", "--metrics="), []string{"--listen", "address already in use"}},
+			{"a port for questions that is taken",
+				append([]string{"shard", "--etcd=" + fresh.Endpoints()[0], "--kubeconfig=" + kubeconfig,
+					"--visibility=" + taken.Addr().String()}, quiet...),
+				[]string{"--visibility", "address already in use"}},
 			{"an etcd that is not there", append([]string{"shard", "--etcd=http://127.0.0.1:1", "--kubeconfig=" + kubeconfig}, quiet...), []string{"--etcd", "http://127.0.0.1:1", "connection refused"}},
 			{"an etcd that is not there, for a coordinator", append([]string{"coordinator", "--etcd=http://127.0.0.1:1", "--kubeconfig=" + kubeconfig}, quiet...), []string{"--etcd", "http://127.0.0.1:1", "connection refused"}},
 			{"an API server that is not there", append([]string{"shard", store, "--kubeconfig=" + w.kubeconfig(t, local.Shard, host, "https://127.0.0.1:1")}, quiet...), []string{"API server https://127.0.0.1:1 cannot be reached", "connection refused"}},
@@ -111,6 +116,11 @@ func (w *world) processes(t *testing.T) {
 		if err != nil || len(resp.Kvs) != 1 {
 			t.Errorf("store at %s: %d keys, %v", e.Endpoints()[0], len(resp.Kvs), err)
 		}
+	}
+	// Who registers gets buckets, and its end moves them again.
+	resp, err := etcdClient(t, fresh.Endpoints()).Get(t.Context(), "shards/", clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 0 || resp.Header.Revision == 1 {
+		t.Errorf("a shard that could not listen registered: %v, %v", resp, err)
 	}
 	w.healthy(t)
 }
