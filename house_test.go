@@ -27,7 +27,9 @@ import (
 const module = "basalt.dev/basalt"
 
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
-var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
+var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership",
+	"coordinator/owners", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake",
+	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
@@ -38,7 +40,8 @@ var mayImport = map[string][]string{
 	"api/doors/volcano/mirror": {"api", "api/v1beta1", "api/doors/volcano"},
 	"cache":                    {"api", "api/fault"},
 	"api/store/protocol":       {"api", "api/wire", "api/fault"},
-	"coordinator":              {"api", "api/wire", "api/v1beta1", "api/fault"},
+	"coordinator":              {"api", "api/wire", "api/v1beta1", "api/fault", "coordinator/owners"},
+	"coordinator/owners":       {"api", "api/wire"},
 	"coordinator/effect":       {"api", "api/v1beta1", "api/store/protocol", "api/wire", "coordinator"},
 	"coordinator/leadership":   {"api", "api/wire", "api/fault", "coordinator"},
 	"shard/effect":             {"api", "api/fault", "api/store/protocol", "shard/event"},

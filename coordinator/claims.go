@@ -366,7 +366,7 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 		c.yields(v.gang, c.yieldingTo(x, v.gang))
 		c.put(b, v.gang)
 		c.Claims.Evicted[x.rule]++
-		if home := c.table.OwnerOf(v.gang.key.queue); home != "" {
+		if home := c.owners.Table().OwnerOf(v.gang.key.queue); home != "" {
 			b.replies = append(b.replies, reply{home, v.gang.yield()})
 		}
 	}
@@ -447,7 +447,7 @@ func (g *gang) yield() *wire.Envelope {
 
 // tellAgain tells homes again which of their gangs are to go, and which claims were dropped.
 func (c *Core) tellAgain(now time.Time) {
-	if now.Before(c.nextYields) || c.table == nil {
+	if now.Before(c.nextYields) || c.owners.Table() == nil {
 		return
 	}
 	c.nextYields = now.Add(yieldEvery)
@@ -461,7 +461,7 @@ func (c *Core) tellAgain(now time.Time) {
 	}
 	c.findOverdue(now)
 	for _, g := range c.yielding[:min(len(c.yielding), chunk)] {
-		if home := c.table.OwnerOf(g.key.queue); home != "" && g.res.revision != 0 {
+		if home := c.owners.Table().OwnerOf(g.key.queue); home != "" && g.res.revision != 0 {
 			c.send(home, g.yield())
 		}
 	}
@@ -470,7 +470,7 @@ func (c *Core) tellAgain(now time.Time) {
 	}
 	c.dropped = slices.DeleteFunc(c.dropped, func(d droppedClaim) bool { return !now.Before(d.until) })
 	for _, d := range c.dropped {
-		if home := c.table.OwnerOf(d.queue); home != "" {
+		if home := c.owners.Table().OwnerOf(d.queue); home != "" {
 			c.send(home, &wire.Envelope{Body: &wire.Envelope_ClaimReply{ClaimReply: d.reply}})
 		}
 	}
@@ -545,7 +545,7 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	g := x.gang
 	spared := c.endClaim(x)
 	c.Claims.Dropped++
-	to := c.table.OwnerOf(g.key.queue)
+	to := c.owners.Table().OwnerOf(g.key.queue)
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
 	r := g.req
 	if r != nil {

@@ -8,6 +8,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // Core decides. It is not safe for concurrent use.
@@ -94,22 +95,9 @@ type Core struct {
 	selectors        int        // in force
 	entitled         []*request // with bound pods, and the right to use their queue since then
 
-	// table.go
-	table       *api.Table // the newest decided; Revision is 0 while it is in flight
-	shards      map[api.Incarnation]*shard
-	links       map[api.Incarnation]bool
-	displaced   map[api.Incarnation]*wire.ShardRecord // up, but another of their name has their place
-	floor       api.Epoch                             // epochs start above it
-	firstShard  time.Time
-	look        bool       // the table may have to change
-	deaths      []death    // in the last HalfGoneLimit
-	held        bool       // more than half are dead
-	lastMove    time.Time  // of a step between living shards
-	lastTake    time.Time  // of a takeover
-	began       *api.Table // the table of before this term, until a shard of it is heard: the store was not exchanged since
-	refilling   bool
-	nextMissing time.Time // when the log names those that refilling waits for
-	omitted     int       // shards that the table has no room for
+	owners *owners.Owners // which shard owns which bucket, and whether all that is bound is known (table.go)
+
+	// report.go, standing.go
 	nextReport  time.Time
 	nextWanted  time.Time // when shares are looked at again of queues that want something else,
 	nextShares  time.Time // and of all others
@@ -129,10 +117,9 @@ func New(cfg Config, e Elected) *Core {
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, displacements: displacements{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
-		shards: map[api.Incarnation]*shard{}, links: map[api.Incarnation]bool{}, displaced: map[api.Incarnation]*wire.ShardRecord{}, table: e.Table,
 		supply: supply{said: map[api.Incarnation]*supplied{}},
 	}
-	c.floor = c.believed(e.MaxStatusEpoch, "statuses of queues")
+	c.owners = c.newOwners(e)
 	for _, s := range e.Limits {
 		c.loadLimits(s)
 	}
@@ -145,26 +132,12 @@ func New(cfg Config, e Elected) *Core {
 	}
 	c.loadClaims(e.Reservations)
 	c.findOverdue(e.Now)
-	c.loadShards(e.Now, e.Shards)
-	if c.table != nil {
-		for _, m := range c.table.Members {
-			if c.shards[m.Incarnation] == nil {
-				c.deaths = append(c.deaths, death{m.Name, e.Now})
-			}
-		}
-	}
-	c.refilling = e.FreshStore || c.table != nil && c.table.Refilling || c.table != nil && c.table.Epoch < c.floor || c.table == nil && c.floor > 0
-	if lost > 0 { // whose gangs run perhaps: each home takes its queues over anew, and tells what is bound
-		c.refilling, c.look = true, true
-		if c.table != nil {
-			c.floor = max(c.floor, c.table.Epoch+1)
-		}
-	}
-	if !c.refilling {
-		c.began = c.table
+	if lost > 0 {
+		c.owners.Lose()
 	}
 	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
-	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open, "queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.refilling)
+	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open,
+		"queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.owners.Refilling())
 	return c
 }
 
@@ -215,11 +188,14 @@ func (c *Core) Step(now time.Time, ev Event) {
 	case NamespacesSynced:
 		c.rightsSynced()
 	case ShardUp:
-		c.shardUp(now, ev.Record)
+		c.owners.Up(now, ev.Record)
 	case ShardDown:
-		c.shardDown(now, ev.Incarnation)
+		c.owners.Down(now, ev.Incarnation)
 	case ShardLinked:
-		c.shardLinked(ev.Incarnation)
+		if c.owners.Linked(ev.Incarnation) {
+			c.changedEverywhere()
+		}
+		c.reportAll(ev.Incarnation)
 	case Message:
 		c.message(now, ev)
 	case TxnDone:
@@ -239,7 +215,7 @@ func (c *Core) Outputs() []Output {
 }
 
 func (c *Core) tick(now time.Time) {
-	c.look = true // steps and limits of time are due at some moment
+	c.owners.LookAgain()
 	c.age(now)
 	c.turnWindow(now)
 	c.ageSupply(now)
@@ -257,8 +233,8 @@ func (c *Core) tick(now time.Time) {
 
 // message takes a message in if its sender may say it.
 func (c *Core) message(now time.Time, m Message) {
-	if s := c.shards[m.From]; s != nil && !s.linked {
-		c.heard(m.From)
+	if c.owners.Heard(m.From) {
+		c.changedEverywhere()
 	}
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_Supply:
@@ -287,7 +263,7 @@ type batch struct {
 	puts    []*gang
 	replies []reply
 	traces  []Output
-	table   *api.Table
+	table   bool // of owners
 }
 
 type reply struct {
@@ -364,10 +340,8 @@ func (c *Core) txnDone(ev TxnDone) {
 			g.res.revision = ev.Revision
 		}
 	}
-	if b.table != nil {
-		committed := *b.table
-		committed.Revision = ev.Revision
-		c.table = &committed
+	if b.table {
+		c.owners.Written(ev.Revision)
 	}
 	c.answer(b, ev.Revision)
 	c.out = append(c.out, b.traces...)
@@ -398,8 +372,8 @@ func (c *Core) Status() *wire.StatusReply {
 		Incarnation: string(c.self), Role: "coordinator", Term: uint64(c.term),
 		Reservations: uint32(c.open), GangsTotal: uint32(len(c.ring)),
 	}
-	if c.table != nil {
-		s.TableEpoch = uint64(c.table.Epoch)
+	if c.owners.Table() != nil {
+		s.TableEpoch = uint64(c.owners.Table().Epoch)
 	}
 	c.tree.recompute()
 	size := 0
@@ -432,9 +406,9 @@ type Counts struct {
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked), Shards: len(c.shards)}
-	if c.table != nil {
-		n.Epoch = c.table.Epoch
+	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked), Shards: c.owners.Shards()}
+	if c.owners.Table() != nil {
+		n.Epoch = c.owners.Table().Epoch
 	}
 	return n
 }

@@ -40,7 +40,7 @@ func (c *Core) short(r *request, path *shortfall) *shortfall {
 	if r.barred != nil {
 		return r.barred
 	}
-	if c.refilling || c.began != nil {
+	if !c.owners.Complete() {
 		return &shortfall{reason: wire.DenyReason_DENY_REFILLING, queue: c.tree.root}
 	}
 	if path != nil {

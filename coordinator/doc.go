@@ -11,7 +11,7 @@
 //     meanwhile (bar.go);
 //   - from which Queue object and resourceVersion the limits in force are taken (limits.go);
 //   - which namespaces may use which queue (rights.go);
-//   - the bucket table (table.go).
+//   - what follows from the bucket table, which package owners decides (table.go).
 //
 // It owns the keys reservations/, queues/ and table of the control store, and the list of waiting requests in memory. It stores
 // no counts: every sum is derived from reservation records and can be recomputed from them.

@@ -8,6 +8,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // No message, from a shard or from nobody, ends a coordinator, and none makes it charge beyond a capability.
@@ -29,7 +30,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		now := time.UnixMilli(1_000_000)
-		table, _ := Assign(nil, []Shard{{Incarnation: "s1", Name: "s1"}}, false, 0)
+		table, _ := owners.Assign(nil, []owners.Shard{{Incarnation: "s1", Name: "s1"}}, false, 0)
 		table.Revision = 3
 		c := New(Config{}, Elected{Now: now, Term: 1, Table: table, Shards: []*wire.ShardRecord{{Incarnation: "s1", Name: "s1"}},
 			Limits: []StoredLimits{{Key: "good", Record: &wire.LimitsRecord{Queue: "good", Uid: "u", ResourceVersion: "x", Capability: []*wire.Amount{{Resource: "cpu", Value: 5}}}}}})

@@ -6,6 +6,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // TestGarbage: what cannot be read harms itself alone.
@@ -14,7 +15,7 @@ func TestGarbage(t *testing.T) {
 	amount := func(name string, v int64) []*wire.Amount { return []*wire.Amount{{Resource: name, Value: v}} }
 	unsorted := []*wire.Amount{{Resource: "b", Value: 1}, {Resource: "a", Value: 1}}
 	ref := func(uid, queue string) *wire.GangRef { return &wire.GangRef{Uid: uid, Queue: queue} }
-	table, _ := Assign(nil, []Shard{{Incarnation: "s1", Name: "s1"}}, false, 0)
+	table, _ := owners.Assign(nil, []owners.Shard{{Incarnation: "s1", Name: "s1"}}, false, 0)
 	table.Revision = 3
 	c := New(Config{}, Elected{Now: now, Term: 1, Table: table, Shards: []*wire.ShardRecord{nil, {}, {Incarnation: "s1"}},
 		Limits: []StoredLimits{{Key: "a"}, {Key: "b", Record: &wire.LimitsRecord{}}, {Key: "c", Record: &wire.LimitsRecord{Queue: "a..b"}},

@@ -102,13 +102,8 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	}
 	before := q.object
 	q.object = &ev
-	if ev.StatusEpoch > c.floor && (before == nil || before.StatusEpoch != ev.StatusEpoch) {
-		epoch := c.believed(ev.StatusEpoch, "queue "+ev.Name)
-		if c.synced && epoch > c.floor {
-			c.raise(epoch)
-		} else {
-			c.floor = max(c.floor, epoch)
-		}
+	if before == nil || before.StatusEpoch != ev.StatusEpoch {
+		c.owners.StatusEpoch(ev.StatusEpoch, "queue "+ev.Name)
 	}
 	c.due[ev.Name] = true
 	if before == nil || before.HasFinalizer != ev.HasFinalizer || before.Deleting != ev.Deleting || before.UID != ev.UID {
@@ -143,7 +138,7 @@ func (c *Core) queuesSynced() {
 	if c.synced {
 		return
 	}
-	c.synced, c.look = true, true
+	c.synced = true
 	c.nextAskAgain = time.Time{}
 	c.tree.root.walk(func(q *queue) {
 		q.report.reported = false
@@ -151,7 +146,7 @@ func (c *Core) queuesSynced() {
 		c.changedAt(q)
 	})
 	c.rejudgeRights(c.ring)
-	c.raise(c.floor)
+	c.owners.Synced()
 }
 
 // pathChanged notes that what the queue and those below it admit may have changed, and whether its parent is a leaf.

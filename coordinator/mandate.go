@@ -151,7 +151,7 @@ func (g *gang) lacksRoom(now time.Time) bool {
 }
 
 // evicts reports whether some queue may take from others, and all that is charged is known.
-func (c *Core) evicts() bool { return c.tree.evicts && !c.refilling && c.began == nil && c.synced }
+func (c *Core) evicts() bool { return c.tree.evicts && c.owners.Complete() && c.synced }
 
 // findMandates looks at the next few gangs that wait, and gives mandates.
 func (c *Core) findMandates(now time.Time) {

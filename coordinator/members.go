@@ -84,7 +84,7 @@ func (q *queue) changed() {
 // reportAll makes everything of one home be sent again.
 func (c *Core) reportAll(home api.Incarnation) {
 	c.tree.root.walk(func(q *queue) {
-		if c.table.OwnerOf(q.path) == home {
+		if c.owners.Table().OwnerOf(q.path) == home {
 			q.report.reported = false
 		}
 	})

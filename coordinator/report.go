@@ -60,7 +60,7 @@ func (c *Core) lookAtShares(now time.Time) {
 
 // report sends each queue that changed to its home.
 func (c *Core) report(now time.Time) {
-	if now.Before(c.nextReport) || c.table == nil {
+	if now.Before(c.nextReport) || c.owners.Table() == nil {
 		return
 	}
 	c.nextReport = now.Add(c.cfg.ReportEvery)
@@ -71,7 +71,7 @@ func (c *Core) report(now time.Time) {
 		if q.report.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
 			return
 		}
-		home := c.table.OwnerOf(q.path)
+		home := c.owners.Table().OwnerOf(q.path)
 		if home == "" {
 			return
 		}
@@ -202,7 +202,7 @@ func (c *Core) ready(q *queue) (reason, message string) {
 
 // known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.
 func (c *Core) known(now time.Time) {
-	if now.Before(c.nextKnown) || c.table == nil {
+	if now.Before(c.nextKnown) || c.owners.Table() == nil {
 		return
 	}
 	c.nextKnown = now.Add(c.cfg.KnownEvery)
@@ -211,7 +211,7 @@ func (c *Core) known(now time.Time) {
 		if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
 			continue // its home has not heard of it yet, or charges nothing
 		}
-		if home := c.table.OwnerOf(g.key.queue); home != "" {
+		if home := c.owners.Table().OwnerOf(g.key.queue); home != "" {
 			gangs[string(home)] = append(gangs[string(home)], g)
 		}
 	}

@@ -338,11 +338,11 @@ func (c *Core) sender(m Message) (gangKey, bool) {
 	case *wire.Envelope_Stuck:
 		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
 	}
-	if c.table == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
+	if c.owners.Table() == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
 		return gangKey{}, false
 	}
 	bucket := api.BucketOf(ref.GetQueue())
-	owns := c.table.Owner(bucket) == m.From && api.Epoch(epoch) >= c.table.Changed[bucket]
+	owns := c.owners.Table().Owner(bucket) == m.From && api.Epoch(epoch) >= c.owners.Table().Changed[bucket]
 	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
 }
 

@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -97,51 +95,6 @@ func (g *gang) tooLarge(demand api.Resources, pods []uint64) string {
 
 // limitsBytes bounds the size of a record of limits.
 func limitsBytes(r *wire.LimitsRecord) int { return opBytes + len(r.GetQueue()) + proto.Size(r) }
-
-// tableBytes is the part of a table's record that its members do not change, and memberBytes what one of them adds.
-const tableBytes = opBytes + 2*api.Buckets + 10*api.Buckets
-
-func memberBytes(name string, id api.Incarnation) int { return 16 + len(name) + len(id) }
-
-// members are the shards among which the next table divides the buckets: all, or as many as a record can name. Those that have a
-// place already keep it.
-func (c *Core) members() []Shard {
-	bytes := tableBytes
-	if c.table != nil {
-		for _, m := range c.table.Members {
-			bytes += memberBytes(m.Name, m.Incarnation)
-		}
-	}
-	var out []Shard
-	omitted := 0
-	for _, s := range c.sortedShards() {
-		if !c.table.Has(s.incarnation) {
-			n := memberBytes(s.name, s.incarnation)
-			if bytes+n > maxRecordBytes {
-				omitted++
-				continue
-			}
-			bytes += n
-		}
-		out = append(out, Shard{s.incarnation, s.name, s.draining, s.joining})
-	}
-	if omitted != c.omitted {
-		c.omitted = omitted
-		c.log(LevelWarn, "the bucket table is too large to name all shards", "omitted", omitted, "bytes", bytes, "limit", maxRecordBytes)
-	}
-	return out
-}
-
-func (c *Core) sortedShards() []*shard {
-	out := make([]*shard, 0, len(c.shards))
-	for _, s := range c.shards {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b *shard) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.incarnation, b.incarnation))
-	})
-	return out
-}
 
 // recordBytes bounds the size of a gang's record as it is.
 func (c *Core) recordBytes(g *gang) int {

@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // What the control store takes (api/store).
@@ -281,8 +282,8 @@ func TestTableIsBoundedByBytes(t *testing.T) {
 	}
 	w := newBytesWorld(t, shards...)
 	w.start("root", "a")
-	if w.core.table == nil || len(w.core.table.Members) < 400 {
-		t.Fatalf("the table has %v", w.core.table)
+	if w.core.owners.Table() == nil || len(w.core.owners.Table().Members) < 400 {
+		t.Fatalf("the table has %v", w.core.owners.Table())
 	}
 	for i := range 700 { // most die, others come
 		w.step(ShardDown{Incarnation: api.Incarnation(shards[i].Incarnation)})
@@ -363,11 +364,11 @@ func TestSizesAreUpperBounds(t *testing.T) {
 		}
 	}
 	table := &api.Table{Epoch: 1 << 62, Revision: 1 << 62}
-	counted := tableBytes
+	counted := owners.TableBytes
 	for i := range 50 {
 		m := api.Member{Name: fmt.Sprintf("shard-%0200d", i), Incarnation: api.Incarnation(fmt.Sprintf("shard-%0250d", i))}
 		table.Members = append(table.Members, m)
-		counted += memberBytes(m.Name, m.Incarnation)
+		counted += owners.MemberBytes(m.Name, m.Incarnation)
 	}
 	for b := range table.Owners {
 		table.Owners[b], table.Changed[b] = uint16(b%50), 1<<62

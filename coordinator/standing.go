@@ -173,7 +173,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 			return "all gangs that made room for it are gone", "it is admitted next", time.Time{}
 		}
 		return fmt.Sprintf("%s evicted for it in whole or in part, and not gone yet", gangs(left)), "the claim ends", x.until
-	case c.refilling || c.began != nil || !c.tree.evicts || g.res != nil && (g.res.closing || g.res.claimedBy != nil):
+	case !c.owners.Complete() || !c.tree.evicts || g.res != nil && (g.res.closing || g.res.claimedBy != nil):
 		return "", "", time.Time{}
 	case r == nil && !g.lacksRoom(now):
 		return "", "", time.Time{}

@@ -76,7 +76,7 @@ type unplaced struct {
 func (c *Core) supplySeen(from api.Incarnation, m *wire.Supply) {
 	free, err := wire.ToResources(m.GetFree())
 	own, wrong := wire.ToResources(m.GetOwn())
-	if c.cfg.Ungated || c.table == nil || !c.table.Has(from) || err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
+	if c.cfg.Ungated || !c.owners.Table().Has(from) || err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
 		return
 	}
 	c.supply.said[from] = &supplied{api.Epoch(m.GetTableEpoch()), free, own}
@@ -87,9 +87,9 @@ func (c *Core) supplySeen(from api.Incarnation, m *wire.Supply) {
 func (c *Core) pool() {
 	s, gate := &c.supply, c.tree.root.gate
 	var pool, own sums
-	for _, m := range c.table.Members {
+	for _, m := range c.owners.Table().Members {
 		said := s.said[m.Incarnation]
-		if said == nil || said.epoch != c.table.Epoch {
+		if said == nil || said.epoch != c.owners.Table().Epoch {
 			return
 		}
 		for _, r := range []api.Resources{said.free, said.own} {
@@ -104,9 +104,9 @@ func (c *Core) pool() {
 			*v = v.plus(a.Value)
 		}
 	}
-	if len(s.said) > len(c.table.Members) {
+	if len(s.said) > len(c.owners.Table().Members) {
 		for id := range s.said {
-			if !c.table.Has(id) {
+			if !c.owners.Table().Has(id) {
 				delete(s.said, id)
 			}
 		}
@@ -177,7 +177,8 @@ func (c *Core) ageSupply(now time.Time) {
 func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplaced) {
 	g := c.charged[m.GetGangUid()]
 	demand, err := wire.ToResources(m.GetDemand())
-	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() || c.table.OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
+	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() ||
+		c.owners.Table().OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
 		return
 	}
 	c.setUnplaced(g, demand.Min(g.res.demand).Positive(), m.GetRepairs())

@@ -13,8 +13,9 @@ import (
 // supply says what the nodes have in all; what the gangs of a queue are charged is in use.
 func (h *hall) supply(all api.Resources, users string) {
 	own := h.core.tree.at(users).charged.amounts().Min(all)
-	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Supply{Supply: &wire.Supply{TableEpoch: uint64(h.core.table.Epoch),
-		Free: wire.FromResources(all.Sub(own)), Own: wire.FromResources(own)}}}})
+	h.step(Message{From: "s1", Body: &wire.Envelope{Body: &wire.Envelope_Supply{Supply: &wire.Supply{
+		TableEpoch: uint64(h.core.owners.Table().Epoch),
+		Free:       wire.FromResources(all.Sub(own)), Own: wire.FromResources(own)}}}})
 	h.settle()
 }
 

@@ -212,7 +212,7 @@ func (c *Core) setSpared(x *claim, v victim) {
 // ask asks the home of a victim whether it can do without its pods, and reports whether it did. It says who is condemned already, which
 // has to be in the store.
 func (c *Core) ask(x *claim, v victim) bool {
-	home, r := c.table.OwnerOf(v.gang.key.queue), v.gang.res
+	home, r := c.owners.Table().OwnerOf(v.gang.key.queue), v.gang.res
 	if home == "" || r.revision == 0 {
 		return false
 	}

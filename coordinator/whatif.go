@@ -363,7 +363,7 @@ func (c *Core) judged(now time.Time, g *gang) (*gang, *shortfall) {
 
 // ruleFor says by which rule others may be evicted for a gang that was judged just now, as far as sums of queues tell.
 func (c *Core) ruleFor(g *gang, l *shortfall) wire.Rule {
-	if l == nil || !l.waits() || !c.tree.evicts || c.refilling || c.began != nil || !g.req.waitsForQuota() {
+	if l == nil || !l.waits() || !c.tree.evicts || !c.owners.Complete() || !g.req.waitsForQuota() {
 		return wire.Rule_RULE_UNKNOWN
 	}
 	a := g.ask()

@@ -31,6 +31,7 @@ import (
 	"basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/coordinator/effect"
 	"basalt.dev/basalt/coordinator/leadership"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // Options of a coordinator.
@@ -301,7 +302,7 @@ func (c *candidate) maxStatusEpoch(ctx context.Context) api.Epoch {
 	}
 	var epoch api.Epoch
 	for _, q := range queues {
-		if e := effect.QueueSeen(q).StatusEpoch; e <= coordinator.MaxStatusEpoch { // one that cannot be true hides no other
+		if e := effect.QueueSeen(q).StatusEpoch; e <= owners.MaxStatusEpoch { // one that cannot be true hides no other
 			epoch = max(epoch, e)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/coordinator"
+	"basalt.dev/basalt/coordinator/owners"
 )
 
 // answering returns clients of an API server that answers as a test says.
@@ -91,8 +92,8 @@ func TestLargestEpochInStatuses(t *testing.T) {
 		want   api.Epoch
 	}{
 		{nil, 0}, {[]api.Epoch{3, 9, 4}, 9},
-		{[]api.Epoch{3, coordinator.MaxStatusEpoch}, coordinator.MaxStatusEpoch},
-		{[]api.Epoch{3, coordinator.MaxStatusEpoch + 1}, 3},
+		{[]api.Epoch{3, owners.MaxStatusEpoch}, owners.MaxStatusEpoch},
+		{[]api.Epoch{3, owners.MaxStatusEpoch + 1}, 3},
 	} {
 		var items []string
 		for i, e := range c.epochs {
