@@ -76,7 +76,8 @@ type unplaced struct {
 func (c *Core) supplySeen(from api.Incarnation, m *wire.Supply) {
 	free, err := wire.ToResources(m.GetFree())
 	own, wrong := wire.ToResources(m.GetOwn())
-	if c.cfg.Ungated || !c.owners.Table().Has(from) || err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
+	if c.cfg.Ungated || !c.owners.Table().Has(from) ||
+		err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
 		return
 	}
 	c.supply.said[from] = &supplied{api.Epoch(m.GetTableEpoch()), free, own}

@@ -60,112 +60,147 @@ func heirs(members []api.Member, shards []Shard, hold bool) []heir {
 func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table, Move) {
 	shards = slices.Clone(shards)
 	slices.SortFunc(shards, func(a, b Shard) int { return cmp.Compare(a.Name, b.Name) })
-	var takers []int // indexes of those who may get buckets
+	d := &division{before: before, shards: shards, load: make([]int, len(shards))}
 	for i, s := range shards {
 		if !s.Draining {
-			takers = append(takers, i)
+			d.takers = append(d.takers, i)
 		}
 	}
-	if len(takers) == 0 { // better one that is leaving than nobody
+	if len(d.takers) == 0 { // better one that is leaving than nobody
 		for i := range shards {
-			takers = append(takers, i)
+			d.takers = append(d.takers, i)
 		}
 	}
-	load := make([]int, len(shards))
-	var after []heir
-	if before != nil {
-		after = heirs(before.Members, shards, hold)
+	d.inherit(hold)
+	d.give()
+	if d.move.Taken == 0 { // else those who take over are busy
+		d.drain(moves)
+		d.join(moves)
 	}
-	var owner [api.Buckets]int // indexes into shards, or nobody, or kept for a dead one
-	var move Move
-	for b := range owner {
-		owner[b] = nobody
-		if before == nil || before.Owners[b] == api.Nobody || int(before.Owners[b]) >= len(before.Members) {
+	next := d.table()
+	same := before == nil && len(shards) == 0 || before != nil && slices.Equal(before.Members, next.Members)
+	if same && d.move == (Move{}) {
+		return nil, d.move
+	}
+	return next, d.move
+}
+
+// division of the buckets, as it is made. Shards are indexes into shards.
+type division struct {
+	before *api.Table
+	shards []Shard          // by name
+	takers []int            // those who may get buckets
+	load   []int            // how many each has
+	owner  [api.Buckets]int // or nobody, or dead
+	move   Move
+}
+
+// inherit gives each bucket to its owner of before, or to the heir of that.
+func (d *division) inherit(hold bool) {
+	var after []heir
+	if d.before != nil {
+		after = heirs(d.before.Members, d.shards, hold)
+	}
+	for b := range d.owner {
+		d.owner[b] = nobody
+		if d.before == nil || d.before.Owners[b] == api.Nobody || int(d.before.Owners[b]) >= len(d.before.Members) {
 			continue
 		}
-		h := after[before.Owners[b]]
-		if owner[b] = h.owner; h.taken {
-			move.Taken++
+		h := after[d.before.Owners[b]]
+		if d.owner[b] = h.owner; h.taken {
+			d.move.Taken++
 		}
 		if h.owner >= 0 {
-			load[h.owner]++
+			d.load[h.owner]++
 		}
 	}
-	bound := 0
-	if len(takers) > 0 {
-		bound = (5*api.Buckets + 4*len(takers) - 1) / (4 * len(takers))
-	}
-	best := func(b int) int {
-		choice, most := nobody, uint64(0)
-		for _, i := range takers {
-			if s := score(shards[i].Name, b); load[i] < bound && (choice == nobody || s > most) {
-				choice, most = i, s
-			}
-		}
-		return choice
-	}
-	for b := range owner {
-		if owner[b] == nobody {
-			if i := best(b); i != nobody {
-				owner[b] = i
-				load[i]++
-				move.Taken++
-			}
+}
+
+// best is the taker with the highest score for a bucket among those below the bound, or nobody.
+func (d *division) best(b int) int {
+	bound := (5*api.Buckets + 4*len(d.takers) - 1) / max(1, 4*len(d.takers))
+	choice, most := nobody, uint64(0)
+	for _, i := range d.takers {
+		if s := score(d.shards[i].Name, b); d.load[i] < bound && (choice == nobody || s > most) {
+			choice, most = i, s
 		}
 	}
-	if move.Taken > 0 {
-		moves = 0 // those who take over are busy
-	}
-	for b := range owner {
-		if i := owner[b]; move.Moved < moves && i >= 0 && shards[i].Draining && !slices.Contains(takers, i) {
-			if j := best(b); j != nobody {
-				owner[b] = j
-				load[i]--
-				load[j]++
-				move.Moved++
+	return choice
+}
+
+// give gives buckets of nobody to their best takers.
+func (d *division) give() {
+	for b := range d.owner {
+		if d.owner[b] == nobody {
+			if i := d.best(b); i != nobody {
+				d.owner[b] = i
+				d.load[i]++
+				d.move.Taken++
 			}
 		}
 	}
-	for _, j := range takers {
-		average := api.Buckets / len(takers)
-		if !shards[j].Joining || load[j] >= average || move.Moved >= moves {
+}
+
+// pass moves a bucket to another living shard.
+func (d *division) pass(b, to int) {
+	d.load[d.owner[b]]--
+	d.load[to]++
+	d.owner[b] = to
+	d.move.Moved++
+}
+
+// drain moves buckets off shards that give theirs away, until so many have moved.
+func (d *division) drain(moves int) {
+	for b, i := range d.owner {
+		if d.move.Moved < moves && i >= 0 && d.shards[i].Draining && !slices.Contains(d.takers, i) {
+			if j := d.best(b); j != nobody {
+				d.pass(b, j)
+			}
+		}
+	}
+}
+
+// join moves buckets from shards with more than the average to those that join, until so many have moved.
+func (d *division) join(moves int) {
+	average := api.Buckets / max(1, len(d.takers))
+	for _, j := range d.takers {
+		if !d.shards[j].Joining || d.load[j] >= average || d.move.Moved >= moves {
 			continue
 		}
 		var candidates []int
-		for b, i := range owner {
-			if i >= 0 && i != j && load[i] > average {
+		for b, i := range d.owner {
+			if i >= 0 && i != j && d.load[i] > average {
 				candidates = append(candidates, b)
 			}
 		}
 		slices.SortFunc(candidates, func(a, b int) int {
-			return cmp.Compare(score(shards[j].Name, b), score(shards[j].Name, a))
+			return cmp.Compare(score(d.shards[j].Name, b), score(d.shards[j].Name, a))
 		})
 		for _, b := range candidates {
-			i := owner[b]
-			if load[j] >= average || move.Moved >= moves {
+			if d.load[j] >= average || d.move.Moved >= moves {
 				break
 			}
-			if load[i] > average {
-				owner[b] = j
-				load[i]--
-				load[j]++
-				move.Moved++
+			if d.load[d.owner[b]] > average {
+				d.pass(b, j)
 			}
 		}
 	}
+}
 
+// table makes the table of the division.
+func (d *division) table() *api.Table {
 	next := &api.Table{Epoch: 1}
-	if before != nil {
-		next.Epoch = before.Epoch + 1
+	if d.before != nil {
+		next.Epoch = d.before.Epoch + 1
 	}
-	for i, s := range shards {
-		if !s.Draining || load[i] > 0 {
+	for i, s := range d.shards {
+		if !s.Draining || d.load[i] > 0 {
 			next.Members = append(next.Members, api.Member{Incarnation: s.Incarnation, Name: s.Name})
 		}
 	}
-	for b, i := range owner {
+	for b, i := range d.owner {
 		if i == dead {
-			if m := before.Members[before.Owners[b]]; !next.Has(m.Incarnation) {
+			if m := d.before.Members[d.before.Owners[b]]; !next.Has(m.Incarnation) {
 				next.Members = append(next.Members, m)
 			}
 		}
@@ -177,26 +212,22 @@ func Assign(before *api.Table, shards []Shard, hold bool, moves int) (*api.Table
 	for i, m := range next.Members {
 		index[m.Incarnation] = uint16(i)
 	}
-	for b, i := range owner {
+	for b, i := range d.owner {
 		bucket := api.BucketID(b)
 		switch {
 		case i >= 0:
-			next.Owners[b] = index[shards[i].Incarnation]
+			next.Owners[b] = index[d.shards[i].Incarnation]
 		case i == dead:
-			next.Owners[b] = index[before.Owner(bucket)]
+			next.Owners[b] = index[d.before.Owner(bucket)]
 		default:
 			next.Owners[b] = api.Nobody
 		}
 		next.Changed[b] = next.Epoch
-		if before != nil && before.Owner(bucket) == next.Owner(bucket) {
-			next.Changed[b] = before.Changed[b]
+		if d.before != nil && d.before.Owner(bucket) == next.Owner(bucket) {
+			next.Changed[b] = d.before.Changed[b]
 		}
 	}
-	same := before == nil && len(shards) == 0 || before != nil && slices.Equal(before.Members, next.Members)
-	if same && move == (Move{}) {
-		return nil, move
-	}
-	return next, move
+	return next
 }
 
 // score of a shard for a bucket: it goes by name, so that a new incarnation scores as the one before.
