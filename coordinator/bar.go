@@ -120,7 +120,7 @@ func (c *Core) unbar(f func(*gang) bool) {
 func (c *Core) freedFor(g *gang) {
 	if q := c.tree.byPath[g.key.queue]; q != nil {
 		for p := q; p != nil; p = p.parent {
-			c.freedAt(p)
+			c.turns.freedAt(p)
 		}
 	}
 }

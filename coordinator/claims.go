@@ -89,7 +89,7 @@ func (c *Core) promise(x *claim, times int64) {
 	if times < 0 {
 		c.lower(x.gang.res.queue)
 	}
-	c.shake(x.gang.res.queue)
+	c.turns.shake(x.gang.res.queue)
 	x.gang.res.queue.changed()
 	if times < 0 || len(c.barring) > 0 {
 		c.freedFor(x.gang)
@@ -221,7 +221,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	if r != nil {
 		c.unlist(r) // it is a class of its own now
 		c.list(r)
-		c.makeDue(r.demandClass)
+		c.turns.makeDue(r.demandClass)
 	}
 }
 
@@ -561,7 +561,7 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	if r != nil {
 		c.list(r)
 		if r.demandClass != nil {
-			c.makeDue(r.demandClass)
+			c.turns.makeDue(r.demandClass)
 		}
 	}
 	c.replyClaim(b, to, g, x.mandate, false, why, spared)

@@ -37,25 +37,14 @@ type Core struct {
 	acted  time.Time // when reservations were last changed
 	seq    uint64    // of the last transaction
 
-	// waiting.go, demand.go, lines.go
+	// waiting.go, demand.go
+	turns           tournament     // of demand classes that are due (lines.go, wake.go)
 	ring            []*request     // all that wait, in no order
 	fresh           []*request     // those of them that an answer is owed to
 	cursor          int            // of the sweep over ring
-	shaken          []*contest     // that are to be put in their places
-	ordered         uint64         // tree.made when all were
-	lined           int            // queues with demand classes that are due
-	firsts          []*contest     // of lines, as next compares them: kept for its memory
-	newcomers       line           // of demand classes that are to be judged, and not just woken
-	openings        []*shortage    // of which some that are woken need no more than what is free
 	postponed       []*demandClass // due for the next transaction: this one has their gang's key already
-	leaves          []*queue       // queues with demand classes that are to be looked at
-	freed           []*queue       // queues in which something changed for the better
-	spent           []*contest     // of queues that had their turns of this round
-	round           uint64         // of looking through leaves and of turns (wake.go)
 	aging           []*request     // denied for lack of quota, by the time of the first denial
 	candidateLeaves []*queue       // queues with candidates for an earmark, by path
-	behind          bool           // some of leaves are not looked through yet, or some are spent
-	nextScan        time.Time      // when that goes on
 	earmarked       []*queue       // queues with an earmark
 	nextFair        time.Time      // when fair shares may be made again (shares.go)
 	earmarksDue     bool           // earmarks are to be decided again
@@ -113,9 +102,11 @@ type gangKey struct{ queue, uid string }
 
 // New makes a core for one term.
 func New(cfg Config, e Elected) *Core {
+	tree := newTree()
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		tree: newTree(), gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, displacements: displacements{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
+		turns: tournament{tree: tree}, tree: tree, gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
+		displacements: displacements{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		supply: supply{said: map[api.Incarnation]*supplied{}},
 	}
@@ -193,7 +184,7 @@ func (c *Core) Step(now time.Time, ev Event) {
 		c.owners.Down(now, ev.Incarnation)
 	case ShardLinked:
 		if c.owners.Linked(ev.Incarnation) {
-			c.changedEverywhere()
+			c.turns.changedEverywhere()
 		}
 		c.reportAll(ev.Incarnation)
 	case Message:
@@ -234,7 +225,7 @@ func (c *Core) tick(now time.Time) {
 // message takes a message in if its sender may say it.
 func (c *Core) message(now time.Time, m Message) {
 	if c.owners.Heard(m.From) {
-		c.changedEverywhere()
+		c.turns.changedEverywhere()
 	}
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_Supply:
@@ -322,8 +313,8 @@ func (c *Core) Due() time.Time {
 	case c.flight != nil:
 	case len(c.inbox) > 0:
 		return c.acted.Add(c.cfg.CommitEvery)
-	case c.behind:
-		return c.nextScan
+	case c.turns.behind:
+		return c.turns.nextScan
 	}
 	return time.Time{}
 }

@@ -78,7 +78,7 @@ func (c *Core) list(r *request) {
 		q.order.classes.Delete(a)
 		a.requests = slices.Insert(a.requests, 0, r)
 		q.order.classes.ReplaceOrInsert(a)
-		c.moved(a)
+		c.turns.moved(a)
 	} else {
 		a.requests = insert(a.requests, r, (*request).compare)
 	}
@@ -128,10 +128,10 @@ func (c *Core) unlist(r *request) {
 		a.queue.order.classes.Delete(a)
 		if a.requests = remove(a.requests, r, (*request).compare); len(a.requests) > 0 {
 			a.queue.order.classes.ReplaceOrInsert(a)
-			c.moved(a)
+			c.turns.moved(a)
 		} else {
-			c.rest(a)
-			c.unblock(a)
+			c.turns.rest(a)
+			c.turns.unblock(a)
 			delete(a.queue.order.classOf, string(a.key()))
 		}
 	}

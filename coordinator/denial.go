@@ -121,20 +121,20 @@ func (q *queue) closedReason() string {
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
-	c.rest(a)
+	c.turns.rest(a)
 	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.order.changes, l.queue.order.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}
 	if a.denied.queue != l.queue {
-		c.unblock(a)
+		c.turns.unblock(a)
 		count(&l.queue.order.blocked, a.queue, true)
 		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
 		c.earmarksDue = true
 	}
 	a.denied = l
-	c.sleep(a)
+	c.turns.sleep(a)
 	a.count(l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING)
 	c.inform(now, a.requests[0], &l)
 }

@@ -68,7 +68,7 @@ func (c *Core) turnWindow(now time.Time) {
 				c.dropCandidate(r)
 				r.unusedFor += c.cfg.lasts(w.n)
 				c.addCandidate(r)
-				c.makeDue(r.demandClass) // and told
+				c.turns.makeDue(r.demandClass) // and told
 			}
 		}
 		c.earmarksDue = true
@@ -158,7 +158,7 @@ func (c *Core) dropCandidate(r *request) {
 	c.earmarksDue = true
 	for p := r.queue; p != nil; p = p.parent {
 		if p.order.earmark == r {
-			c.freedAt(p)
+			c.turns.freedAt(p)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (c *Core) rebuildEarmarks(now time.Time) {
 	}
 	for _, q := range was {
 		if q.order.formerEarmark != q.order.earmark {
-			c.freedAt(q)
+			c.turns.freedAt(q)
 		}
 		q.order.formerEarmark = nil
 	}

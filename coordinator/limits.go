@@ -143,7 +143,7 @@ func (c *Core) queuesSynced() {
 	c.tree.root.walk(func(q *queue) {
 		q.report.reported = false
 		c.due[q.path], c.finalizers[q.path] = true, true
-		c.changedAt(q)
+		c.turns.changedAt(q)
 	})
 	c.rejudgeRights(c.ring)
 	c.owners.Synced()
@@ -152,10 +152,10 @@ func (c *Core) queuesSynced() {
 // pathChanged notes that what the queue and those below it admit may have changed, and whether its parent is a leaf.
 func (c *Core) pathChanged(q *queue) {
 	q.walk(func(p *queue) { p.report.reported = false })
-	c.changedAt(q)
+	c.turns.changedAt(q)
 	if q.parent != nil {
 		q.parent.report.reported = false
-		c.changedAt(q.parent)
+		c.turns.changedAt(q.parent)
 	}
 }
 
@@ -202,9 +202,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.limitsVersion++
 		c.finalizers[path] = true
 		if reaches || len(c.barring) > 0 {
-			c.changedEverywhere()
+			c.turns.changedEverywhere()
 		} else {
-			c.changedAt(q)
+			c.turns.changedAt(q)
 		}
 		c.tree.prune(q)
 	}

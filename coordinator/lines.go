@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/btree"
 
@@ -56,9 +57,9 @@ type order struct {
 	shortages     []*shortage                 // what demand classes lack here
 	freed         uint64                      // how often something changed here for the better,
 	changes       uint64                      // and how often limits did, or something like them
-	hasFreed      bool                        // it did since they were denied, and it is in Core.freed
+	hasFreed      bool                        // it did since they were denied, and it is in turns.freed
 	hasChanged    bool
-	listed        bool       // stands in Core.leaves
+	listed        bool       // stands in turns.leaves
 	contests      []*contest // its parts in the tournaments
 	next          *request   // that is next in the queue or below, when somebody asked last, nil for none (standing.go)
 	stands        standing   // with it, among its siblings
@@ -131,6 +132,24 @@ func (q *queue) use(asked, more, has api.Resources) (most int64) {
 	return most
 }
 
+// tournament is who of those that wait has the next turn, and what wakes them (wake.go).
+type tournament struct {
+	tree      *tree
+	newcomers line        // of demand classes that are to be judged, and not just woken
+	openings  []*shortage // of which some that are woken need no more than what is free
+	shaken    []*contest  // that are to be put in their places
+	ordered   uint64      // tree.made when all were
+	lined     int         // queues with demand classes that are due
+	firsts    []*contest  // of lines, as next compares them: kept for its memory
+
+	leaves   []*queue   // queues with demand classes that are to be looked at
+	freed    []*queue   // queues in which something changed for the better
+	spent    []*contest // of queues that had their turns of this round
+	round    uint64     // of looking through leaves and of turns
+	behind   bool       // some of leaves are not looked through yet, or some are spent
+	nextScan time.Time  // when that goes on
+}
+
 // line is one tournament. Those who are to be judged stand in one line, and those who were woken in one for each
 // shortage (wake.go): so whoever lacks something that is used up again is in nobody's way.
 type line struct{ root *contest }
@@ -144,10 +163,10 @@ type contest struct {
 	rivals   rivals   // contests of children with something due, the one that is next first
 	place    int      // in rivals of the parent's contest, -1 when nothing is due
 	standing standing // among its siblings, if it has some
-	shaken   bool     // in Core.shaken: its standing, or its next request, may be another
-	round    uint64   // Core.round in which
+	shaken   bool     // in turns.shaken: its standing, or its next request, may be another
+	round    uint64   // turns.round in which
 	denials  int      // so many demand classes that were woken were denied
-	spent    bool     // in Core.spent: its turns of this round are used up
+	spent    bool     // in turns.spent: its turns of this round are used up
 }
 
 // contest returns the contest of a queue, made if need be with those of its ancestors.
@@ -188,90 +207,90 @@ func (n *contest) stand() {
 }
 
 // enter lets a demand class that is due take part in the tournament of a line.
-func (c *Core) enter(a *demandClass, l *line) {
+func (t *tournament) enter(a *demandClass, l *line) {
 	n := l.contest(a.queue)
 	if len(n.due) == 0 {
-		c.lined++
+		t.lined++
 	}
 	heap.Push(&n.due, a)
 	a.contest = n
-	c.shakePath(n)
+	t.shakePath(n)
 }
 
 // leave takes a demand class out of the tournament.
-func (c *Core) leave(a *demandClass) {
+func (t *tournament) leave(a *demandClass) {
 	n := a.contest
 	if n == nil {
 		return
 	}
 	heap.Remove(&n.due, a.turn)
 	if len(n.due) == 0 {
-		c.lined--
+		t.lined--
 	}
 	a.contest = nil
-	c.shakePath(n)
+	t.shakePath(n)
 }
 
 // moved puts a demand class in its place among those of its queue, after its first request became another.
-func (c *Core) moved(a *demandClass) {
+func (t *tournament) moved(a *demandClass) {
 	if n := a.contest; n != nil {
 		heap.Fix(&n.due, a.turn)
-		c.shakePath(n)
+		t.shakePath(n)
 	}
 }
 
 // shakePath marks a contest and those above it: who is next there may be another.
-func (c *Core) shakePath(n *contest) {
+func (t *tournament) shakePath(n *contest) {
 	for ; n.up != nil; n = n.up {
-		c.mark(n)
+		t.mark(n)
 	}
 }
 
 // shake marks the contests of a queue and its ancestors: how these stand may be different.
-func (c *Core) shake(q *queue) {
+func (t *tournament) shake(q *queue) {
 	for ; q.parent != nil; q = q.parent {
 		for _, n := range q.order.contests {
 			if n.place >= 0 {
-				c.mark(n)
+				t.mark(n)
 			}
 		}
 	}
 }
 
-func (c *Core) mark(n *contest) {
+func (t *tournament) mark(n *contest) {
 	if !n.shaken {
 		n.shaken = true
-		c.shaken = append(c.shaken, n)
+		t.shaken = append(t.shaken, n)
 	}
 }
 
 // reorder puts the contests that were marked in their places, and all of them after limits changed.
-func (c *Core) reorder() {
-	if c.ordered != c.tree.made {
-		c.ordered = c.tree.made
-		for _, root := range c.tree.root.order.contests {
-			c.shakeAll(root)
+func (t *tournament) reorder() {
+	if t.ordered != t.tree.made {
+		t.ordered = t.tree.made
+		for _, root := range t.tree.root.order.contests {
+			t.shakeAll(root)
 		}
 	}
-	if len(c.shaken) == 0 {
+	if len(t.shaken) == 0 {
 		return
 	}
 	// What is below decides who is next.
-	slices.SortFunc(c.shaken, func(a, b *contest) int { return cmp.Compare(b.queue.level, a.queue.level) })
-	for i, n := range c.shaken {
+	slices.SortFunc(t.shaken, func(a, b *contest) int { return cmp.Compare(b.queue.level, a.queue.level) })
+	for i, n := range t.shaken {
 		n.settle()
 		n.shaken = false
-		c.shaken[i] = nil
+		t.shaken[i] = nil
 	}
-	c.shaken = c.shaken[:0]
+	t.shaken = t.shaken[:0]
 }
 
-func (c *Core) shakeAll(n *contest) {
+func (t *tournament) shakeAll(n *contest) {
 	if n.up != nil {
-		c.mark(n)
+		t.mark(n)
 	}
 	for _, below := range n.rivals {
-		c.shakeAll(below)
+		t.shakeAll(below)
 	}
 }
 

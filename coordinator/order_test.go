@@ -129,7 +129,7 @@ func TestTournament(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for round := range 500 {
 		tree := newTree()
-		core := &Core{tree: tree}
+		core := &Core{tree: tree, turns: tournament{tree: tree}}
 		resources := []string{"cpu", "gpu", "memory"}
 		some := func(most int64) api.Resources {
 			m := map[string]int64{}
@@ -165,7 +165,7 @@ func TestTournament(t *testing.T) {
 			if q := tree.at(path); len(q.order.contests) == 0 {
 				slices.SortFunc(due[q], (*demandClass).first)
 				for _, i := range rng.Perm(len(due[q])) {
-					core.enter(due[q][i], &core.newcomers)
+					core.turns.enter(due[q][i], &core.turns.newcomers)
 				}
 			}
 		}
@@ -185,9 +185,9 @@ func TestTournament(t *testing.T) {
 			}
 			return best
 		}
-		root := core.newcomers.root
+		root := core.turns.newcomers.root
 		for turn := 0; ; turn++ {
-			core.reorder()
+			core.turns.reorder()
 			want, n := naive(tree.root), root.next()
 			if n == nil || want == nil {
 				if n != nil || want != nil {
@@ -201,13 +201,13 @@ func TestTournament(t *testing.T) {
 			}
 			if rng.Intn(3) > 0 {
 				tree.charge(r.queue, r.delta)
-				core.shake(r.queue)
+				core.turns.shake(r.queue)
 			}
 			switch rng.Intn(4) {
 			case 0: // a pod of another queue ends meanwhile
 				q := tree.at(paths[rng.Intn(len(paths))])
 				tree.charge(q, api.Resources(nil).Sub(some(10)))
-				core.shake(q)
+				core.turns.shake(q)
 			case 1: // a limit is changed
 				weight := uint32(rng.Intn(4))
 				q := tree.at(paths[rng.Intn(len(paths))])
@@ -216,12 +216,12 @@ func TestTournament(t *testing.T) {
 				tree.recompute()
 			}
 			if rng.Intn(10) > 0 { // else it goes on waiting, and others of its queue pass it when it asks for something else
-				core.leave(n.due[0])
+				core.turns.leave(n.due[0])
 				due[r.queue] = due[r.queue][1:]
 			} else {
 				a := n.due[0]
 				r.since, r.delta = r.since+int64(1+rng.Intn(5)), some(10)
-				core.moved(a)
+				core.turns.moved(a)
 				slices.SortFunc(due[r.queue], (*demandClass).first)
 			}
 		}

@@ -350,7 +350,7 @@ func (w *world) step(ev Event) {
 	}
 	switch {
 	case w.flight != nil:
-	case w.core.behind: // it goes on by itself
+	case w.core.turns.behind: // it goes on by itself
 		w.step(Gathered{})
 	default:
 		w.nobodyForgotten()

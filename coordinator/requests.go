@@ -15,7 +15,7 @@ import (
 func (c *Core) changeReservations(now time.Time, b *batch) {
 	c.tree.recompute()
 	most := c.cfg.BatchOps
-	if len(c.leaves)+len(c.freed)+len(c.postponed) > 0 || c.next() != nil {
+	if len(c.turns.leaves)+len(c.turns.freed)+len(c.postponed) > 0 || c.turns.next() != nil {
 		most -= most / 4 // releases and resizes do not starve those who wait
 	}
 	bytes := c.cfg.BatchBytes
@@ -243,7 +243,7 @@ func (a *accepting) wait() {
 		a.force(a.now, a.b, r, a.current)
 	case r.barred != nil:
 	case r == r.demandClass.requests[0] || r.demandClass.denied.queue == nil: // else it is denied as those before it are
-		a.makeDue(r.demandClass)
+		a.turns.makeDue(r.demandClass)
 	}
 	if a.shrunk && g.batch != a.b.id {
 		a.name(g, a.pods)
@@ -319,7 +319,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		c.fresh = append(c.fresh, r)
 	}
 	if r.barred == nil {
-		c.makeDue(r.demandClass) // the store takes a key once a transaction: the rest is judged with the next one
+		c.turns.makeDue(r.demandClass) // the store takes a key once a transaction: the rest is judged with the next one
 	}
 }
 

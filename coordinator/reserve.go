@@ -164,12 +164,12 @@ func (c *Core) charge(g *gang, demand api.Resources) {
 	if released {
 		c.lower(q)
 	}
-	c.shake(q)
+	c.turns.shake(q)
 	for p := q; p != nil; p = p.parent {
 		p.report.reported = false
 		mark := p.order.earmark // the more a queue and a tenant have, the less is kept for them
 		if released || len(c.barring) > 0 || mark != nil && (mark.tenant == g.res.tenant || p != q && mark.queue == q) {
-			c.freedAt(p)
+			c.turns.freedAt(p)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (c *Core) setForced(g *gang, forced bool) {
 	}
 	c.tree.force(g.res.queue, g.res.demand)
 	for p := g.res.queue; p != nil; p = p.parent {
-		c.freedAt(p) // for what is inside a guarantee
+		c.turns.freedAt(p) // for what is inside a guarantee
 	}
 }
 

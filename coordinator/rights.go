@@ -151,7 +151,7 @@ func (c *Core) rejudgeRights(requests []*request) {
 		c.list(r)
 		c.owe(r)
 		if now == nil {
-			c.makeDue(r.demandClass)
+			c.turns.makeDue(r.demandClass)
 			if len(r.bound) > 0 {
 				c.entitled = append(c.entitled, r)
 			}

@@ -434,7 +434,8 @@ func (s *store) lines(c *Core) {
 				s.problem("queue %s: who asks for %v is due and not in the tournament", q.path, a.delta)
 			case !a.due && a.contest != nil:
 				s.problem("queue %s: who asks for %v is in the tournament and not due", q.path, a.delta)
-			case a.contest != nil && (a.contest.queue != q || a.contest.due[a.turn] != a || (a.contest.line == &c.newcomers) == a.woken || a.woken && a.contest.line != &sh.line):
+			case a.contest != nil && (a.contest.queue != q || a.contest.due[a.turn] != a ||
+				(a.contest.line == &c.turns.newcomers) == a.woken || a.woken && a.contest.line != &sh.line):
 				s.problem("queue %s: who asks for %v is in a wrong line", q.path, a.delta)
 			case !a.due && a.denied.queue == nil, a.unmeasured && sh != nil:
 				s.problem("queue %s: who asks for %v is forgotten", q.path, a.delta)
@@ -464,7 +465,7 @@ func (s *store) lines(c *Core) {
 	if c.tree.dirty {
 		return
 	}
-	c.reorder()
+	c.turns.reorder()
 	var inPlace func(n *contest)
 	inPlace = func(n *contest) {
 		for i, r := range n.rivals {

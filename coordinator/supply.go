@@ -122,12 +122,12 @@ func (c *Core) pool() {
 		return
 	}
 	if !now.Fits(gate.pool) || len(now) < len(gate.pool) {
-		c.freedAt(c.tree.root)
+		c.turns.freedAt(c.tree.root)
 	}
 	deserved := c.tree.root.deserved
 	gate.pool, c.tree.dirty = now, true
 	if c.tree.recompute(); !c.tree.root.deserved.Equal(deserved) { // it reaches across the tree
-		c.changedEverywhere()
+		c.turns.changedEverywhere()
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *Core) ageSupply(now time.Time) {
 		gate.stale = gate.stale.Min(s.free) // or what is admitted too much once would have as much admitted for ever
 	}
 	if !gate.stale.Fits(was) {
-		c.freedAt(c.tree.root)
+		c.turns.freedAt(c.tree.root)
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *Core) setUnplaced(g *gang, demand api.Resources, repairs bool) {
 	gate.unplaced.add(more, 1)
 	r.tenant.unplaced.add(more, 1)
 	if !more.Fits(nil) {
-		c.freedAt(c.tree.root)
+		c.turns.freedAt(c.tree.root)
 	}
 }
 

@@ -117,7 +117,7 @@ func (c *Core) settle(g *gang) {
 	r.queue.move(r.away, 1)
 	r.queue.move(away, -1)
 	c.lower(r.queue)
-	c.shake(r.queue)
+	c.turns.shake(r.queue)
 	r.queue.changed()
 	r.away = away
 }

@@ -66,5 +66,5 @@ func (c *Core) endRefilling(now time.Time) {
 	}
 	c.owners.EndRefilling()
 	c.log(LevelInfo, "refilled", "reservations", c.open)
-	c.changedEverywhere()
+	c.turns.changedEverywhere()
 }

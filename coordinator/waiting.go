@@ -125,7 +125,7 @@ func (c *Core) answerNew(now time.Time) {
 func (c *Core) rejudge(now time.Time, r *request) {
 	switch l := c.judge(r, c.path(r.queue)); {
 	case l == nil:
-		c.makeDue(r.demandClass)
+		c.turns.makeDue(r.demandClass)
 	case r.demandClass != nil && r == r.demandClass.requests[0]:
 		c.deny(now, r.demandClass, *l)
 	default:

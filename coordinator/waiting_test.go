@@ -63,7 +63,7 @@ func TestManyAsksDelayNobody(t *testing.T) {
 		t.Errorf("%d asks are judged with the transaction, and none of them can be granted", n)
 	}
 	h.settle()
-	if h.core.behind {
+	if h.core.turns.behind {
 		t.Error("the core is behind")
 	}
 }
@@ -108,7 +108,7 @@ func TestTurnsOfARoundAreBounded(t *testing.T) {
 	}
 	h.settle()
 	rounds := 0
-	for ; h.core.behind && rounds < asks; rounds++ {
+	for ; h.core.turns.behind && rounds < asks; rounds++ {
 		before := judged()
 		h.step(Gathered{})
 		if n := judged() - before; n > most {
@@ -143,10 +143,10 @@ func TestScansKeepTheirDistance(t *testing.T) {
 			Demand: wire.FromResources(api.FromMap(map[string]int64{"cpu": 10, "memory": int64(i)}))}}}})
 		h.tick(30 * time.Millisecond)
 	}
-	h.core.changedAt(a)
+	h.core.turns.changedAt(a)
 	h.tick(30 * time.Millisecond)
-	if !h.core.behind || !h.core.Due().Equal(h.now.Add(25*time.Millisecond)) {
-		t.Fatalf("behind %v, due %v after now", h.core.behind, h.core.Due().Sub(h.now))
+	if !h.core.turns.behind || !h.core.Due().Equal(h.now.Add(25*time.Millisecond)) {
+		t.Fatalf("behind %v, due %v after now", h.core.turns.behind, h.core.Due().Sub(h.now))
 	}
 	left := a.order.left
 	for range 10 {

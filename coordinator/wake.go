@@ -32,7 +32,7 @@ type shortage struct {
 	asleep   byNeed // that need more than what is free
 	woken    byNeed // that needed no more when they were woken, and were not judged since
 	line     line
-	open     bool // in Core.openings: some that are woken need no more than what is free
+	open     bool // in turns.openings: some that are woken need no more than what is free
 }
 
 // lacked says of what the classes of a shortage need a part.
@@ -112,7 +112,7 @@ func (q *queue) shortage(resource string, of lacked) *shortage {
 }
 
 // sleep has a demand class that was denied wait for what it lacks.
-func (c *Core) sleep(a *demandClass) {
+func (t *tournament) sleep(a *demandClass) {
 	s, needs := a.denied.measure(a)
 	if unmeasured := s == nil && a.denied.reason != wire.DenyReason_DENY_NEVER_FITS && !a.vain; unmeasured != a.unmeasured {
 		a.unmeasured = unmeasured
@@ -125,8 +125,8 @@ func (c *Core) sleep(a *demandClass) {
 }
 
 // rest takes a demand class out of the tournament, and out of the shortage that it waits for.
-func (c *Core) rest(a *demandClass) {
-	c.leave(a)
+func (t *tournament) rest(a *demandClass) {
+	t.leave(a)
 	if s := a.shortage; s != nil {
 		h := &s.asleep
 		if a.woken {
@@ -138,7 +138,7 @@ func (c *Core) rest(a *demandClass) {
 	a.due, a.woken = false, false
 }
 
-func (c *Core) unblock(a *demandClass) {
+func (t *tournament) unblock(a *demandClass) {
 	if d := a.denied.queue; d != nil {
 		count(&d.order.blocked, a.queue, false)
 		if a.unmeasured {
@@ -163,42 +163,42 @@ func count(counts *map[*queue]int, q *queue, more bool) {
 }
 
 // freedAt notes that quota was freed at q: requests denied there may be granted now.
-func (c *Core) freedAt(q *queue) {
+func (t *tournament) freedAt(q *queue) {
 	if len(q.order.blocked) > 0 && !q.order.hasFreed {
 		q.order.hasFreed = true
-		c.freed = append(c.freed, q)
+		t.freed = append(t.freed, q)
 	}
 }
 
 // changedAt notes that q may deny for other reasons than before.
-func (c *Core) changedAt(q *queue) {
-	if c.freedAt(q); q.order.hasFreed {
+func (t *tournament) changedAt(q *queue) {
+	if t.freedAt(q); q.order.hasFreed {
 		q.order.hasChanged = true
 	}
 }
 
 // changedEverywhere notes it of all queues.
-func (c *Core) changedEverywhere() { c.tree.root.walk(c.changedAt) }
+func (t *tournament) changedEverywhere() { t.tree.root.walk(t.changedAt) }
 
 // makeDue has a demand class judged with the next transaction.
-func (c *Core) makeDue(a *demandClass) {
+func (t *tournament) makeDue(a *demandClass) {
 	if !a.due || a.woken {
-		c.rest(a)
+		t.rest(a)
 		a.due = true
-		c.enter(a, &c.newcomers)
+		t.enter(a, &t.newcomers)
 	}
 }
 
-func (c *Core) listLeaf(q *queue) {
+func (t *tournament) listLeaf(q *queue) {
 	if !q.order.listed {
 		q.order.listed = true
-		c.leaves = append(c.leaves, q)
+		t.leaves = append(t.leaves, q)
 	}
 }
 
 // wake makes those due for whom enough was freed, and lists the queues with demand classes that are to be looked at.
-func (c *Core) wake() {
-	for _, q := range c.freed {
+func (t *tournament) wake() {
+	for _, q := range t.freed {
 		leaves := q.order.unmeasured
 		if q.order.freed++; q.order.hasChanged {
 			q.order.changes++
@@ -206,18 +206,18 @@ func (c *Core) wake() {
 		}
 		for leaf := range leaves { // in any order: the order of judgement is that of the tournament
 			leaf.order.left, leaf.order.front = leaf.order.classes.Len(), true
-			c.listLeaf(leaf)
+			t.listLeaf(leaf)
 		}
 		for _, s := range q.order.shortages {
-			c.wakeFor(s)
+			t.wakeFor(s)
 		}
 		q.order.hasFreed, q.order.hasChanged = false, false
 	}
-	clear(c.freed)
-	c.freed = c.freed[:0]
+	clear(t.freed)
+	t.freed = t.freed[:0]
 }
 
-func (c *Core) wakeFor(s *shortage) {
+func (t *tournament) wakeFor(s *shortage) {
 	if len(s.asleep)+len(s.woken) == 0 {
 		return
 	}
@@ -225,11 +225,11 @@ func (c *Core) wakeFor(s *shortage) {
 		a := heap.Pop(&s.asleep).(*demandClass)
 		heap.Push(&s.woken, a)
 		a.due, a.woken = true, true
-		c.enter(a, &s.line)
+		t.enter(a, &s.line)
 	}
 	if !s.open && s.suffices() {
 		s.open = true
-		c.openings = append(c.openings, s)
+		t.openings = append(t.openings, s)
 	}
 }
 
@@ -264,43 +264,50 @@ const (
 )
 
 // spend takes note that a demand class of a queue is denied that was woken, of which there may be so many in a round.
-func (c *Core) spend(n *contest, most int) {
-	if n.round != c.round {
-		n.round, n.denials = c.round, 0
+func (t *tournament) spend(n *contest, most int) {
+	if n.round != t.round {
+		n.round, n.denials = t.round, 0
 	}
 	if n.denials++; n.denials >= most && !n.spent {
 		n.spent = true
-		c.spent = append(c.spent, n)
-		c.shakePath(n)
+		t.spent = append(t.spent, n)
+		t.shakePath(n)
 	}
 }
 
 // scan begins a round if it is time: it makes those due that are to be looked at, and lets queues take part again that had spent their turns.
 // It returns how many turns each has.
-func (c *Core) scan(now time.Time) (most int) {
-	most = max(c.cfg.Asks/leastClasses, 2, min(c.cfg.Asks/mostClasses, c.cfg.Asks/max(1, c.lined, len(c.leaves))))
-	if now.Before(c.nextScan) {
+func (t *tournament) scan(now time.Time, asks int, limitsVersion uint64) (most int) {
+	most = max(asks/leastClasses, 2, min(asks/mostClasses, asks/max(1, t.lined, len(t.leaves))))
+	if now.Before(t.nextScan) {
 		return most
 	}
-	c.round++
-	for i, n := range c.spent {
+	t.round++
+	for i, n := range t.spent {
 		n.spent = false
-		c.shakePath(n)
-		c.spent[i] = nil
+		t.shakePath(n)
+		t.spent[i] = nil
 	}
-	c.spent = c.spent[:0]
-	leaves := c.leaves
-	c.leaves = nil
+	t.spent = t.spent[:0]
+	leaves := t.leaves
+	t.leaves = nil
 	for _, q := range leaves {
 		q.order.listed = false
-		for _, a := range q.collect(most, c.limitsVersion) {
-			c.makeDue(a)
+		for _, a := range q.collect(most, limitsVersion) {
+			t.makeDue(a)
 		}
 		if q.order.left > 0 {
-			c.listLeaf(q)
+			t.listLeaf(q)
 		}
 	}
 	return most
+}
+
+// paces notes whether some are left to be looked at, and when that goes on, once a transaction has been made.
+func (t *tournament) paces(now time.Time, every time.Duration) {
+	if t.behind = len(t.leaves)+len(t.spent) > 0; t.behind && !now.Before(t.nextScan) {
+		t.nextScan = now.Add(every)
+	}
 }
 
 // stale reports whether a denial may not hold any more.
