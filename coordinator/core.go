@@ -38,20 +38,15 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go, demand.go
-	turns           tournament     // of demand classes that are due (lines.go, wake.go)
-	ring            []*request     // all that wait, in no order
-	fresh           []*request     // those of them that an answer is owed to
-	cursor          int            // of the sweep over ring
-	postponed       []*demandClass // due for the next transaction: this one has their gang's key already
-	aging           []*request     // denied for lack of quota, by the time of the first denial
-	candidateLeaves []*queue       // queues with candidates for an earmark, by path
-	earmarked       []*queue       // queues with an earmark
-	nextFair        time.Time      // when fair shares may be made again (shares.go)
-	earmarksDue     bool           // earmarks are to be decided again
-	window          window         // in which earmarks are in force (earmarks.go)
-	limitsVersion   uint64         // grows with each change of a limit
-	supply          supply         // of the nodes (supply.go)
-	crowded         bool           // a grant did not fit into the last transaction: the next one takes nothing else first
+	turns         tournament     // of demand classes that are due (lines.go, wake.go)
+	ring          []*request     // all that wait, in no order
+	fresh         []*request     // those of them that an answer is owed to
+	cursor        int            // of the sweep over ring
+	postponed     []*demandClass // due for the next transaction: this one has their gang's key already
+	earmarks      earmarks       // what queues keep free for whom
+	limitsVersion uint64         // grows with each change of a limit
+	supply        supply         // of the nodes (supply.go)
+	crowded       bool           // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// mandate.go, bar.go, claims.go
 	stuck          []*gang  // that have quota and find no room
@@ -110,6 +105,7 @@ func New(cfg Config, e Elected) *Core {
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		supply: supply{said: map[api.Incarnation]*supplied{}},
 	}
+	c.earmarks = earmarks{turns: &c.turns, after: c.cfg.EarmarkAfter, shortest: c.cfg.EarmarkFor, rest: c.cfg.EarmarkRest}
 	c.owners = c.newOwners(e)
 	for _, s := range e.Limits {
 		c.loadLimits(s)
@@ -207,8 +203,8 @@ func (c *Core) Outputs() []Output {
 
 func (c *Core) tick(now time.Time) {
 	c.owners.LookAgain()
-	c.age(now)
-	c.turnWindow(now)
+	c.earmarks.age(now)
+	c.earmarks.turn(now)
 	c.ageSupply(now)
 	c.sweep(now)
 	c.findMandates(now)
@@ -397,7 +393,7 @@ type Counts struct {
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarked), Shards: c.owners.Shards()}
+	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarks.at), Shards: c.owners.Shards()}
 	if c.owners.Table() != nil {
 		n.Epoch = c.owners.Table().Epoch
 	}

@@ -87,7 +87,7 @@ func (c *Core) list(r *request) {
 		q.ask(a.delta, 1)
 	}
 	if r.candidate {
-		c.addCandidate(r)
+		c.earmarks.add(r)
 	}
 }
 
@@ -117,7 +117,7 @@ func (c *Core) unlist(r *request) {
 		return
 	}
 	if r.candidate {
-		c.dropCandidate(r)
+		c.earmarks.drop(r)
 	}
 	if a.counted {
 		a.queue.ask(a.delta, -1)

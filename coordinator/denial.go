@@ -129,9 +129,9 @@ func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 	if a.denied.queue != l.queue {
 		c.turns.unblock(a)
 		count(&l.queue.order.blocked, a.queue, true)
-		c.earmarksDue = c.earmarksDue || len(a.candidates) > 0
+		c.earmarks.due = c.earmarks.due || len(a.candidates) > 0
 	} else if len(a.candidates) > 0 && a.denied.waits() != l.waits() {
-		c.earmarksDue = true
+		c.earmarks.due = true
 	}
 	a.denied = l
 	c.turns.sleep(a)
@@ -146,7 +146,7 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 	}
 	if l.waits() && r.lacking.IsZero() {
 		r.lacking = now
-		c.aging = append(c.aging, r)
+		c.earmarks.aging = append(c.earmarks.aging, r)
 	}
 	if l.reason != wire.DenyReason_DENY_SUPPLY {
 		c.unexpect(r)
@@ -186,7 +186,7 @@ func (c *Core) text(r *request, l *shortfall) denialText {
 		w.detail = l.queue.closedReason()
 	}
 	if l.waits() {
-		w.detail = c.earmarkNote(r)
+		w.detail = c.earmarks.note(r)
 		w.judged, w.band = r.queue.judges(r.delta)
 	}
 	return w

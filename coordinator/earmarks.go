@@ -49,43 +49,56 @@ type window struct {
 
 const longestWindow = 3 // doublings of EarmarkFor
 
-// lasts returns how long earmarks are in force in the n-th window.
-func (cfg Config) lasts(n int) time.Duration {
-	return cfg.EarmarkFor << min(bits.TrailingZeros(uint(n)), longestWindow)
+// earmarks says for whom each queue keeps quota free, and who may be next. Which queue keeps what stands in queueOrder.
+type earmarks struct {
+	turns                 *tournament
+	after, shortest, rest time.Duration // Config.EarmarkAfter, EarmarkFor, EarmarkRest
+
+	window window
+	aging  []*request // denied for lack of quota, by the time of the first denial
+	leaves []*queue   // that have candidates, by path
+	at     []*queue   // that keep quota free
+	due    bool       // to be decided again
 }
 
-// turnWindow ends the window, or the pause after it, when its time has come.
-func (c *Core) turnWindow(now time.Time) {
-	w := &c.window
+// lasts returns how long earmarks are in force in the n-th window.
+func (e *earmarks) lasts(n int) time.Duration {
+	return e.shortest << min(bits.TrailingZeros(uint(n)), longestWindow)
+}
+
+// turn ends the window, or the pause after it, when its time has come.
+func (e *earmarks) turn(now time.Time) {
+	w := &e.window
 	switch {
 	case w.n == 0 || now.Before(w.until) || !w.resting && fault.On(fault.EndlessEarmark):
 	case !w.resting:
-		*w = window{n: w.n, resting: true, until: now.Add(c.cfg.EarmarkRest)}
+		*w = window{n: w.n, resting: true, until: now.Add(e.rest)}
 		tried := map[*request]bool{}
-		for _, q := range c.earmarked {
+		for _, q := range e.at {
 			if r := q.order.earmark; !tried[r] && r.slot >= 0 && r.demandClass != nil {
 				tried[r] = true
-				c.dropCandidate(r)
-				r.unusedFor += c.cfg.lasts(w.n)
-				c.addCandidate(r)
-				c.turns.makeDue(r.demandClass) // and told
+				e.drop(r)
+				r.unusedFor += e.lasts(w.n)
+				e.add(r)
+				e.turns.makeDue(r.demandClass) // and told
 			}
 		}
-		c.earmarksDue = true
-	case len(c.candidateLeaves) == 0:
+		e.due = true
+	case len(e.leaves) == 0:
 		*w = window{}
 	default:
-		*w = window{n: w.n + 1, until: now.Add(c.cfg.lasts(w.n + 1))}
-		c.earmarksDue = true
+		*w = window{n: w.n + 1, until: now.Add(e.lasts(w.n + 1))}
+		e.due = true
 	}
 }
 
-// earmarkNote tells a gang that quota was kept for it and it did not start, "" when that is not so.
-func (c *Core) earmarkNote(r *request) string {
-	if !c.window.resting || r.unusedFor == 0 {
+// note tells a gang that quota was kept for it and it did not start, "" when that is not so.
+func (e *earmarks) note(r *request) string {
+	if !e.window.resting || r.unusedFor == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again", c.cfg.lasts(c.window.n), c.cfg.EarmarkRest)
+	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again",
+		e.lasts(e.window.n), e.rest)
 }
 
 // keeps returns how much of a resource a queue keeps from the request for the one that has its earmark, of a
@@ -128,37 +141,37 @@ func (a *demandClass) oldest(o *demandClass) int {
 	return a.candidates[0].earmarkOrder(o.candidates[0])
 }
 
-// addCandidate and dropCandidate keep queue.candidates and Core.candidateLeaves: the requests that were denied for long enough to get
-// an earmark. What was kept for one that is dropped is free for others, also when it comes back: it may ask for less then, or stand
+// add and drop keep the candidates of queues: the requests that were denied for long enough to get an earmark. What
+// was kept for one that is dropped is free for others, also when it comes back: it may ask for less then, or stand
 // after others.
-func (c *Core) addCandidate(r *request) {
+func (e *earmarks) add(r *request) {
 	a, q := r.demandClass, r.queue
 	if q.order.candidates == nil {
 		q.order.candidates = btree.NewG(classDegree, func(a, b *demandClass) bool { return a.oldest(b) < 0 })
 	}
 	if q.order.candidates.Len() == 0 {
-		c.candidateLeaves = insert(c.candidateLeaves, q, byPath)
+		e.leaves = insert(e.leaves, q, byPath)
 	}
 	if len(a.candidates) > 0 {
 		q.order.candidates.Delete(a)
 	}
 	a.candidates = insert(a.candidates, r, (*request).earmarkOrder)
 	q.order.candidates.ReplaceOrInsert(a)
-	c.earmarksDue = true
+	e.due = true
 }
 
-func (c *Core) dropCandidate(r *request) {
+func (e *earmarks) drop(r *request) {
 	a, q := r.demandClass, r.queue
 	q.order.candidates.Delete(a)
 	if a.candidates = remove(a.candidates, r, (*request).earmarkOrder); len(a.candidates) > 0 {
 		q.order.candidates.ReplaceOrInsert(a)
 	} else if q.order.candidates.Len() == 0 {
-		c.candidateLeaves = remove(c.candidateLeaves, q, byPath)
+		e.leaves = remove(e.leaves, q, byPath)
 	}
-	c.earmarksDue = true
+	e.due = true
 	for p := r.queue; p != nil; p = p.parent {
 		if p.order.earmark == r {
-			c.turns.freedAt(p)
+			e.turns.freedAt(p)
 		}
 	}
 }
@@ -169,59 +182,59 @@ func byPath(a, b *queue) int { return strings.Compare(a.path, b.path) }
 const agingPerTick = 1000
 
 // age makes those requests candidates that have been denied for EarmarkAfter.
-func (c *Core) age(now time.Time) {
+func (e *earmarks) age(now time.Time) {
 	n := 0
-	for ; n < min(len(c.aging), agingPerTick) && now.Sub(c.aging[n].lacking) >= c.cfg.EarmarkAfter; n++ {
-		if r := c.aging[n]; r.slot >= 0 && !r.candidate {
+	for ; n < min(len(e.aging), agingPerTick) && now.Sub(e.aging[n].lacking) >= e.after; n++ {
+		if r := e.aging[n]; r.slot >= 0 && !r.candidate {
 			if r.candidate = true; r.demandClass != nil {
-				c.addCandidate(r)
+				e.add(r)
 			}
 		}
 	}
-	c.aging = c.aging[n:]
+	e.aging = e.aging[n:]
 }
 
-// rebuildEarmarks decides for which request each queue keeps quota while a window lasts: the first candidate that lacks quota there or
-// above, first among those of children that have less than their fair share. It is kept from its own queue up to the one that denied it, against all that come after it in the static
-// order. One earmark a queue is enough, for each candidate becomes the first in time; more would close the queue for gangs that fit
-// beside the first.
-func (c *Core) rebuildEarmarks(now time.Time) {
-	if !c.earmarksDue {
+// rebuild decides for which request each queue keeps quota while a window lasts: the first candidate that lacks quota
+// there or above, first among those of children that have less than their fair share. It is kept from its own queue
+// up to the one that denied it, against all that come after it in the static order. One earmark a queue is enough,
+// for each candidate becomes the first in time; more would close the queue for gangs that fit beside the first.
+func (e *earmarks) rebuild(now time.Time) {
+	if !e.due {
 		return
 	}
-	c.earmarksDue = false
-	for _, q := range c.earmarked {
+	e.due = false
+	for _, q := range e.at {
 		q.order.formerEarmark, q.order.earmark = q.order.earmark, nil
 	}
-	was := c.earmarked
-	c.earmarked = nil
-	if !c.window.resting && len(c.candidateLeaves) > 0 {
-		c.updateFair(now)
-		candidates := c.earmarkCandidates()
+	was := e.at
+	e.at = nil
+	if !e.window.resting && len(e.leaves) > 0 {
+		e.turns.tree.updateFair(now)
+		candidates := e.chosen()
 		for _, a := range candidates {
-			c.earmark(a, true)
+			e.put(a, true)
 		}
 		for _, a := range candidates {
-			c.earmark(a, false)
+			e.put(a, false)
 		}
 	}
-	if c.window.n == 0 && len(c.earmarked) > 0 {
-		c.window = window{n: 1, until: now.Add(c.cfg.lasts(1))}
+	if e.window.n == 0 && len(e.at) > 0 {
+		e.window = window{n: 1, until: now.Add(e.lasts(1))}
 	}
 	for _, q := range was {
 		if q.order.formerEarmark != q.order.earmark {
-			c.turns.freedAt(q)
+			e.turns.freedAt(q)
 		}
 		q.order.formerEarmark = nil
 	}
 }
 
-// earmarkCandidates are the demand classes that may get an earmark: of one queue in earmarkOrder, of different queues by age, for
+// chosen are the demand classes that may get an earmark: of one queue in earmarkOrder, of different queues by age, for
 // priorities count in one queue only. A few of each queue are enough: the first that
 // lacks quota somewhere gets an earmark on the whole path up to there, and later ones only above it.
-func (c *Core) earmarkCandidates() (out []*demandClass) {
+func (e *earmarks) chosen() (out []*demandClass) {
 	turn := map[*demandClass]int64{} // the age by which it comes, not before those of its queue that come first
-	for _, q := range c.candidateLeaves {
+	for _, q := range e.leaves {
 		looked, all, found := map[string]int{}, 0, 0 // by namespace: one would hide others
 		latest := int64(math.MinInt64)
 		q.order.candidates.Ascend(func(a *demandClass) bool {
@@ -246,14 +259,14 @@ const (
 	candidatesFound  = 16
 )
 
-// earmark lets the queues up to the one that denied a demand class keep quota for it, except those that keep it for another; with
-// under, only those where it comes from a child that has less than its fair share.
-func (c *Core) earmark(a *demandClass, under bool) {
+// put lets the queues up to the one that denied a demand class keep quota for it, except those that keep it for
+// another; with under, only those where it comes from a child that has less than its fair share.
+func (e *earmarks) put(a *demandClass, under bool) {
 	var child *queue
 	for p := a.queue; p != nil && a.denied.waits(); child, p = p, p.parent {
 		if p.order.earmark == nil && (!under || child == nil || child.underFair(a.delta)) {
 			p.order.earmark = a.candidates[0]
-			c.earmarked = append(c.earmarked, p)
+			e.at = append(e.at, p)
 		}
 		if p == a.denied.queue {
 			break

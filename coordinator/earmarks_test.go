@@ -204,10 +204,10 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 	h.ask("holds", "x", "a", 1, 0, 100*time.Hour)
 	h.ask("all", "x", "a", 10, 0, time.Minute)
 	var lasted, rested []time.Duration
-	was, since := h.core.window, h.now
+	was, since := h.core.earmarks.window, h.now
 	for range 5 * 3600 {
 		h.second()
-		if w := h.core.window; w.n != was.n || w.resting != was.resting {
+		if w := h.core.earmarks.window; w.n != was.n || w.resting != was.resting {
 			if was.n > 0 && was.resting {
 				rested = append(rested, h.now.Sub(since))
 			} else if was.n > 0 {
@@ -215,7 +215,7 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 			}
 			was, since = w, h.now
 		}
-		if h.core.window.resting && h.core.tree.at("a").order.earmark != nil {
+		if h.core.earmarks.window.resting && h.core.tree.at("a").order.earmark != nil {
 			t.Fatal("room is kept in a pause")
 		}
 	}
@@ -230,8 +230,8 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 	for range 2 * 3600 {
 		h.second()
 	}
-	if h.core.window.n != 0 {
-		t.Errorf("nobody claims, and window %d is open", h.core.window.n)
+	if h.core.earmarks.window.n != 0 {
+		t.Errorf("nobody claims, and window %d is open", h.core.earmarks.window.n)
 	}
 }
 
@@ -252,7 +252,8 @@ func TestWindowsBeginWithAnEarmark(t *testing.T) {
 	}
 	edit(3, false)
 	h.second()
-	if w := h.core.window; h.core.tree.at("a").order.earmark == nil || w.until.Sub(h.now) < 10*time.Minute-2*time.Second {
+	w := h.core.earmarks.window
+	if h.core.tree.at("a").order.earmark == nil || w.until.Sub(h.now) < 10*time.Minute-2*time.Second {
 		t.Errorf("window %+v, %v are left of it", w, w.until.Sub(h.now))
 	}
 }
@@ -267,7 +268,7 @@ func TestUnusedWindowsCountOnce(t *testing.T) {
 		h.second()
 	}
 	h.ask("later", "x", "p.a", 10, 0, time.Minute)
-	for h.core.window.n < 2 {
+	for h.core.earmarks.window.n < 2 {
 		h.second()
 	}
 	h.second()

@@ -168,7 +168,7 @@ func (c *Core) findMandates(now time.Time) {
 		return
 	}
 	if c.tree.byFairShare {
-		c.updateFair(now)
+		c.tree.updateFair(now)
 	}
 	c.unbar(func(g *gang) bool {
 		return g.req == nil || !g.req.waitsForQuota() || g.idles(now, c.limitsVersion) || !g.reclaims()

@@ -10,7 +10,7 @@ import (
 // whoever is new. What it costs grows with what is granted and what is new, and up to a bound with what is asked for differently, not with
 // how many wait.
 func (c *Core) offer(now time.Time, b *batch) {
-	c.rebuildEarmarks(now)
+	c.earmarks.rebuild(now)
 	for _, a := range c.postponed {
 		if a.due && a.contest == nil {
 			c.turns.enter(a, &c.turns.newcomers)

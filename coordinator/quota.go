@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -115,7 +116,8 @@ type tree struct {
 	dirty  bool   // limits, or what the nodes have, changed: guarantees, effective and held are to be made again
 	evicts bool   // some queue says something by which others may be evicted
 
-	byFairShare bool // some queue says that its children take back their fair shares
+	byFairShare bool      // some queue says that its children take back their fair shares
+	nextFair    time.Time // when fair shares may be made again (shares.go)
 }
 
 func newTree() *tree {

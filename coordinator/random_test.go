@@ -468,8 +468,9 @@ func (w *world) coverable(t Txn) {
 func (w *world) nobodyForgotten() {
 	c := w.core
 	c.tree.recompute()
-	if longest := c.cfg.EarmarkFor << longestWindow; c.window.n > 0 && c.window.until.Sub(w.now) > longest {
-		w.store.problem("a window of claims is open until %v, the longest is %v", c.window.until.Sub(w.now), longest)
+	window := c.earmarks.window
+	if longest := c.cfg.EarmarkFor << longestWindow; window.n > 0 && window.until.Sub(w.now) > longest {
+		w.store.problem("a window of claims is open until %v, the longest is %v", window.until.Sub(w.now), longest)
 	}
 	for _, r := range c.ring {
 		l := c.judge(r, c.path(r.queue))
@@ -483,7 +484,7 @@ func (w *world) nobodyForgotten() {
 		if l != nil && l.reason == wire.DenyReason_DENY_SUPPLY {
 			w.supplies++
 		}
-		if l != nil && l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER && (c.window.n == 0 || c.window.resting) {
+		if l != nil && l.reason == wire.DenyReason_DENY_RESERVED_FOR_OLDER && (window.n == 0 || window.resting) {
 			w.store.problem("%s waits in %s for a claim, and no window is open", r.gang.key.uid, r.queue.path)
 		}
 		if l != nil && l.reason != wire.DenyReason_DENY_UNKNOWN && r.told.IsZero() {

@@ -448,7 +448,7 @@ func (w *closed) settle() {
 	for _, g := range w.gangs {
 		g.queue.ask(g.amounts, 1)
 	}
-	(&Core{tree: w.tree}).updateFair(time.UnixMilli(1))
+	w.tree.updateFair(time.UnixMilli(1))
 }
 
 func (w *closed) String() string {

@@ -48,7 +48,7 @@ func (c *Core) lookAtShares(now time.Time) {
 	if all {
 		c.nextShares = now.Add(sharesEvery)
 	}
-	c.updateFair(now)
+	c.tree.updateFair(now)
 	c.tree.root.walk(func(q *queue) {
 		s := q.shares()
 		if (all || !s.wanted.Equal(q.report.wanted)) && !s.equal(q.report.said) {

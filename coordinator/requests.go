@@ -286,7 +286,7 @@ func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
 // force grants a request that is bound in part: whole if that is possible, otherwise just what is bound, for that is
 // used whatever the limits say. The rest goes on waiting.
 func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources) {
-	c.rebuildEarmarks(now)
+	c.earmarks.rebuild(now)
 	if c.judge(r, c.path(r.queue)) == nil {
 		c.grant(now, b, r)
 		return

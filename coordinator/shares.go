@@ -32,14 +32,14 @@ import (
 const fairEvery = 100 * time.Millisecond
 
 // updateFair makes the fair shares again if they may have changed and it is time.
-func (c *Core) updateFair(now time.Time) {
-	if now.Before(c.nextFair) {
+func (t *tree) updateFair(now time.Time) {
+	if now.Before(t.nextFair) {
 		return
 	}
-	c.nextFair = now.Add(fairEvery)
-	c.tree.recompute()
-	c.tree.root.fair = c.tree.root.pool
-	c.tree.root.divide()
+	t.nextFair = now.Add(fairEvery)
+	t.recompute()
+	t.root.fair = t.root.pool
+	t.root.divide()
 }
 
 // underFair reports whether the queue has less than its fair share of each resource of which a request wants more.

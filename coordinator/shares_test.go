@@ -91,7 +91,7 @@ func TestFairShares(t *testing.T) {
 			below(fmt.Sprint("q", i), 1)
 		}
 		tree.dirty = true
-		(&Core{tree: tree}).updateFair(time.UnixMilli(1))
+		tree.updateFair(time.UnixMilli(1))
 		want, of := judge(tree.root, names), map[string]float64{}
 		for _, name := range names {
 			of[name] = float64(pool.Value(name))
@@ -128,7 +128,7 @@ func TestFairSharesAreExact(t *testing.T) {
 		tree.at(fmt.Sprint("q", i)).ask(api.FromMap(map[string]int64{"cpu": 9000}), 1)
 	}
 	tree.dirty = true
-	(&Core{tree: tree}).updateFair(time.UnixMilli(1))
+	tree.updateFair(time.UnixMilli(1))
 	for _, q := range tree.root.children {
 		if got := q.fair.Value("cpu"); got != 3000 {
 			t.Errorf("%s has a fair share of %d", q.path, got)
@@ -160,7 +160,7 @@ func TestFairSharesOfFew(t *testing.T) {
 			q.ask(api.FromMap(map[string]int64{"gpu": c.have, "pods": 1 + 300*int64(i)}), 1)
 		}
 		tree.dirty = true
-		(&Core{tree: tree}).updateFair(time.UnixMilli(1))
+		tree.updateFair(time.UnixMilli(1))
 		for i, q := range tree.root.children[0].children {
 			if got := q.fair.Value("gpu"); got < c.want[i] || got > c.want[i]+c.want[i]>>30 {
 				t.Errorf("%d by weights %v: the fair share of %s is %d, want %d", c.have, c.weights, q.path, got, c.want[i])
@@ -185,7 +185,7 @@ func TestFairSharesAreNotAboveTheLimit(t *testing.T) {
 		}
 		tree.dirty = true
 		c := &Core{tree: tree}
-		c.updateFair(time.UnixMilli(1))
+		c.tree.updateFair(time.UnixMilli(1))
 		tree.root.walk(func(q *queue) {
 			var sum float64
 			for _, child := range q.children {

@@ -33,7 +33,7 @@ func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingRe
 	if q == nil || q.object == nil && q.limits == nil {
 		return &wire.StandingReply{}
 	}
-	c.updateFair(now)
+	c.tree.updateFair(now)
 	out := &wire.StandingReply{Known: true}
 	c.lineUp(now)
 	if r := q.order.next; r != nil && r.slot >= 0 {
@@ -197,7 +197,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		return words + c.overdue(g.ask().lacks()), "it looks again", g.pause.until
 	}
 	if c.tree.byFairShare {
-		c.updateFair(now)
+		c.tree.updateFair(now)
 	}
 	a := g.ask()
 	lacks := a.lacks()

@@ -358,7 +358,7 @@ func (s *store) asks(c *Core) {
 			if old > 0 {
 				claimants++
 			}
-			listed := slices.Contains(inOrder(q.order.candidates), a) && slices.Contains(c.candidateLeaves, q)
+			listed := slices.Contains(inOrder(q.order.candidates), a) && slices.Contains(c.earmarks.leaves, q)
 			if old != len(a.candidates) || old > 0 && !listed {
 				s.problem("queue %s: %d that ask for %v may claim room, %d are listed", q.path, old, a.delta, len(a.candidates))
 			}
@@ -381,7 +381,7 @@ func (s *store) asks(c *Core) {
 	if listed != len(c.ring) || claimants != len(old) {
 		s.problem("%d requests listed of %d, %d asks with claims of %d", listed, len(c.ring), claimants, len(old))
 	}
-	if c.earmarksDue {
+	if c.earmarks.due {
 		return // made again before the next judgement
 	}
 	// Who comes first above its leaf depends on fair shares that may have changed since: any may that is the first of its own order, or the first
@@ -396,7 +396,7 @@ func (s *store) asks(c *Core) {
 					names += d.Resource + " "
 				}
 			}
-			for p := a.queue; p != nil && !c.window.resting; p = p.parent {
+			for p := a.queue; p != nil && !c.earmarks.window.resting; p = p.parent {
 				if first[p] == nil || p != a.queue && !first[p][names] {
 					claims[p] = append(claims[p], a.candidates[0])
 				}

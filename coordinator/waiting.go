@@ -137,7 +137,7 @@ func (c *Core) rejudge(now time.Time, r *request) {
 // that was forgotten.
 func (c *Core) sweep(now time.Time) {
 	c.tree.recompute()
-	c.rebuildEarmarks(now)
+	c.earmarks.rebuild(now)
 	for n := min(c.cfg.Sweep, len(c.ring)); n > 0; n-- {
 		if c.cursor >= len(c.ring) {
 			c.cursor = 0

@@ -236,9 +236,9 @@ type whatIf struct {
 // refresh makes anew what follows from limits and requests.
 func (x *whatIf) refresh() {
 	c := x.core
-	c.nextFair, c.linedUp = time.Time{}, time.Time{}
+	c.tree.nextFair, c.linedUp = time.Time{}, time.Time{}
 	c.tree.recompute()
-	c.updateFair(x.now)
+	c.tree.updateFair(x.now)
 	c.lineUp(x.now)
 }
 
