@@ -35,77 +35,16 @@ const (
 	saidFor    = 30 * time.Second // a home is told for so long that a claim was dropped
 )
 
-// claim is a standing one: it is in the record of its gang.
-type claim struct {
-	gang     *gang
-	mandate  uint64
-	rule     wire.Rule
-	victims  []victim
-	promised api.Resources // what the gang will be charged more
-	lacked   api.Resources // of what the nodes have, when it was made
-	until    time.Time
-	judged   uint64 // Core.limitsVersion when it was judged
-}
-
-// victim is a gang that is to go, or some pods of it. Under another attempt it is none.
-type victim struct {
-	gang    *gang
-	attempt uint64
-	pods    []surplus // that go alone; none: all of it goes
-	told    bool      // its home was asked for them
-}
-
-// open reports whether the victim is not closed, or its pods not condemned, yet.
-func (v victim) open() bool {
-	return v.gang.res != nil && v.gang.res.attempt == v.attempt && !v.gang.res.closing && !v.gang.res.demand.IsZero() && (!v.single() || len(v.rest()) > 0)
-}
-
-// closed reports whether it is on its way out.
-func (v victim) closed() bool {
-	return v.gang.res != nil && v.gang.res.attempt == v.attempt && (v.gang.res.closing || len(v.going()) > 0)
-}
-
-// setLeaving lets what a gang is charged count as on its way out, or not.
-func (c *Core) setLeaving(g *gang, leaving bool) {
-	r := g.res
-	if r.leaving == leaving || fault.On(fault.RealShares) {
-		return
-	}
-	if r.leaving = leaving; leaving {
-		c.setUnplaced(g, nil, false) // it does not look for room any more
-	}
-	c.settle(g)
-	if leaving || len(c.barring) > 0 {
-		c.freedFor(g)
-	}
-}
-
-// promise lets what a claim will charge count, or not any more.
-func (c *Core) promise(x *claim, times int64) {
-	if fault.On(fault.RealShares) {
-		return
-	}
-	x.gang.res.queue.move(x.promised, times)
-	if times < 0 {
-		c.lower(x.gang.res.queue)
-	}
-	c.turns.shake(x.gang.res.queue)
-	x.gang.res.queue.changed()
-	if times < 0 || len(c.barring) > 0 {
-		c.freedFor(x.gang)
-	}
-}
-
 // claim judges a plan.
 func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Claim) {
 	g := c.gang(m.GetGang())
 	if g.res != nil && g.res.claim != nil && g.res.claim.mandate == m.GetMandate() {
-		c.replyClaim(b, from, g, m.GetMandate(), true, "", nil) // a repeat
+		b.replyClaim(from, g, m.GetMandate(), true, "", nil) // a repeat
 		return
 	}
 	refuse := func(why string) {
 		c.forget(now, g)
-		c.replyClaim(b, from, g, m.GetMandate(), false, why, nil)
+		b.replyClaim(from, g, m.GetMandate(), false, why, nil)
 	}
 	x := g.mandate
 	if x == nil || m.GetTerm() != c.term || m.GetMandate() != x.number || m.GetAttempt() != g.attempt || m.GetSerial() != x.serial {
@@ -115,16 +54,16 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 	c.endMandate(g)
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
 		if m.GetStale() {
-			g.retry(now, c.limitsVersion, m.GetWhy())
-		} else if g.noPlan(now, c.limitsVersion, x.kind, m.GetWhy()) {
-			c.bar(g, false)
+			g.retry(now, c.tree.version, m.GetWhy())
+		} else if g.noPlan(now, c.tree.version, x.kind, m.GetWhy()) {
+			c.ledger.bar(g, false)
 		}
 		refuse("")
 		return
 	}
 	cl, why := c.readClaim(now, g, x, m)
 	if why != "" {
-		g.retry(now, c.limitsVersion, why)
+		g.retry(now, c.tree.version, why)
 		refuse(why)
 		return
 	}
@@ -145,7 +84,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
 		return nil, "its pods are charged elsewhere"
 	}
-	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.limitsVersion,
+	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.tree.version,
 		until: now.Add(min(time.Duration(max(0, m.GetGraceMs()))*time.Millisecond, graceMost) + claimFor)}
 	a := g.ask()
 	if r != nil {
@@ -153,7 +92,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	}
 	bytes := 0
 	var holdings []holding
-	displacedBy := c.displacedBy(g)
+	displacedBy := c.ledger.displacedBy(g)
 	seen, awaited := map[*gang]bool{}, api.SetOf(m.GetAwaits())
 	for _, w := range m.GetVictims() {
 		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
@@ -163,7 +102,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		if why, err := v.readSingles(w.GetPods()); err != nil || why != "" {
 			return nil, cmp.Or(why, "what pods have that were to go is not readable")
 		}
-		if why := c.spares(now, v.gang, x.rule); why != "" {
+		if why := v.gang.spares(now, x.rule); why != "" {
 			return nil, "a gang that was to go stays: " + why
 		}
 		if displacedBy[v.gang.identity()] {
@@ -216,7 +155,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	g.res.awaits, g.res.within = slices.Clone(m.GetAwaits()), m.GetWithin()
 	c.enforce(x)
 	c.put(b, g)
-	c.replyClaim(b, from, g, x.mandate, true, "", nil)
+	b.replyClaim(from, g, x.mandate, true, "", nil)
 	c.Claims.Made++
 	if r != nil {
 		c.unlist(r) // it is a class of its own now
@@ -225,24 +164,27 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	}
 }
 
+// awaitsNobody is said of a gang that has what it claimed, or asks anew.
+func (r *reservation) awaitsNobody() { r.awaits, r.within = nil, nil }
+
 // enforce lets a claim count.
 func (c *Core) enforce(x *claim) {
 	x.gang.res.claim = x
 	x.gang.res.fix()
-	c.setUnplaced(x.gang, nil, false) // it has been promised rooms
-	c.promise(x, 1)
+	c.ledger.setUnplaced(x.gang, nil, false) // it has been promised rooms
+	c.ledger.promise(x, 1)
 	for _, v := range x.victims {
 		if v.open() {
-			c.setTaken(x, v)
+			c.ledger.setTaken(x, v)
 		}
 	}
 	c.claims = append(c.claims, x)
-	c.displace(x)
-	c.unbar(func(o *gang) bool { return o == x.gang })
+	c.ledger.displace(x)
+	c.ledger.unbar(func(o *gang) bool { return o == x.gang })
 }
 
 // replyClaim says whether a claim stands, once the record is in the store.
-func (c *Core) replyClaim(b *batch, to api.Incarnation, g *gang, mandate uint64, accepted bool, why string, spared []string) {
+func (b *batch) replyClaim(to api.Incarnation, g *gang, mandate uint64, accepted bool, why string, spared []string) {
 	m := &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.attempt, Mandate: mandate, Accepted: accepted, Message: why, Spared: spared}
 	if g.res != nil {
 		m.Awaits = g.res.awaits
@@ -273,64 +215,12 @@ func (c *Core) advanceClaims(now time.Time, b *batch) {
 			c.unclosed = true
 			continue
 		}
-		switch why := c.unlawful(now, x); {
+		switch why := x.unlawful(now, c.tree); {
 		case why != "":
-			x.gang.rest(now, c.limitsVersion, why)
+			x.gang.rest(now, c.tree.version, why)
 			c.dropClaim(now, b, x, why)
 		case c.closeVictims(now, b, x):
 			c.fulfil(now, b, x)
-		}
-	}
-}
-
-// unlawful says why a claim does not stand any more, "" if it does. After it was made, only edits of limits and time count: that its
-// victims go is part of it.
-func (c *Core) unlawful(now time.Time, x *claim) string {
-	if !now.Before(x.until) {
-		return "its claim ended, because pods that were evicted for it were not gone in time"
-	}
-	if x.judged == c.limitsVersion {
-		return ""
-	}
-	c.tree.recompute()
-	x.judged = c.limitsVersion
-	open := false
-	var held []holding
-	for _, v := range x.victims {
-		if v.open() || v.closed() {
-			held = append(held, v.holdings(func(string) bool { return true })...) // that it is needed was decided
-			open = open || v.open()
-		}
-	}
-	x.count(-1) // as it was before the claim
-	a := ask{queue: x.gang.res.queue, tenant: x.gang.res.tenant, demand: x.promised, priority: x.gang.res.rank.Priority, lacked: x.lacked}
-	a.has = x.gang.res.demand
-	lawful := !open
-	if lacks := a.lacks(); open && len(lacks) > 0 {
-		if x.rule == wire.Rule_RULE_RECLAIM {
-			a, lacks = a.after(held, lacks)
-		}
-		lawful = !slices.ContainsFunc(held, func(h holding) bool { return !a.may(x.rule, h, lacks) }) &&
-			(x.rule == wire.Rule_RULE_PREEMPT && a.queue.preempts() && a.borrowsNoMore(held) || x.rule == wire.Rule_RULE_RECLAIM && a.leavesEnough(held, lacks))
-	}
-	x.count(1)
-	if !lawful {
-		return "limits of queues were changed"
-	}
-	a.queue.move(x.promised, -1)
-	full := ask{queue: a.queue, demand: x.promised}.full()
-	if a.queue.move(x.promised, 1); full != nil {
-		return fmt.Sprintf("limits were changed, and queue %q does not have what it was promised any more", full.path)
-	}
-	return ""
-}
-
-// count adds what a claim changes to what queues will have, so many times.
-func (x *claim) count(times int64) {
-	x.gang.res.queue.move(x.promised, times)
-	for _, v := range x.victims {
-		if (v.open() || v.closed()) && len(v.gang.res.away) > 0 {
-			v.gang.res.queue.move(v.amounts(), -times)
 		}
 	}
 }
@@ -363,7 +253,7 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 			c.withdraw(v.gang.req)
 		}
 		r.closing, r.overdue = true, false
-		c.yields(v.gang, c.yieldingTo(x, v.gang))
+		c.yields(v.gang, x.yieldingTo(v.gang))
 		c.put(b, v.gang)
 		c.Claims.Evicted[x.rule]++
 		if home := c.owners.Table().OwnerOf(v.gang.key.queue); home != "" {
@@ -374,31 +264,6 @@ func (c *Core) closeVictims(now time.Time, b *batch, x *claim) (all bool) {
 	return all
 }
 
-// why tells the users of a gang for what it is evicted.
-func (c *Core) why(x *claim, v *gang) string {
-	ref, named := x.gang.ref, x.gang.ref.GetNamespace() == v.ref.GetNamespace()
-	to := "evicted so that a gang of another namespace can start"
-	if named {
-		to = fmt.Sprintf("evicted so that gang %s/%s of queue %q can start",
-			ref.GetNamespace(), ref.GetName(), x.gang.key.queue)
-	}
-	switch preempts := x.rule == wire.Rule_RULE_PREEMPT; {
-	case preempts && named:
-		mine := v.res.rank.Priority
-		return fmt.Sprintf("%s, whose priority is %d and that of this gang %d", to, x.gang.res.rank.Priority, mine)
-	case preempts:
-		return to + ", whose priority in this gang's queue is higher"
-	}
-	mine, other := apart(x.gang.res.queue, v.res.queue)
-	uses := x.gang.res.demand.Add(x.promised) // which counts in what its queue has already
-	has := entitlement(!mine.entitled(ask{queue: x.gang.res.queue, has: uses}, false))
-	if !named {
-		return fmt.Sprintf("%s: another queue takes back what it %s, and queue %q has more", to, has, other.path)
-	}
-	return fmt.Sprintf("%s: queue %q takes back what it %s, and queue %q has more than it %s",
-		to, x.gang.key.queue, has, other.path, has)
-}
-
 // yields takes note of for whom a closing gang is evicted, nil for one that was not whole.
 func (c *Core) yields(g *gang, to *wire.Yielding) {
 	if g.res.yields = to; to == nil || !g.res.closing {
@@ -407,24 +272,14 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 	if len(g.res.condemned) == 0 { // else it is in the list
 		c.yielding = append(c.yielding, g)
 	}
-	c.setLeaving(g, true)
-}
-
-// reopen opens a closing reservation again if the gang has started after all, which shows when all that was asked for
-// it is known, or its minimum is lowered, and nobody waits for its pods to leave. Else it is closing still.
-func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
-	if r == nil || !r.closing {
-		return false, false
-	}
-	r.closing = !m.GetStarted() || r.yields != nil || r.leaving || r.claimedBy != nil
-	return !r.closing, r.closing
+	c.ledger.setLeaving(g, true)
 }
 
 // refuseClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
 // it, and grants nothing else.
 func refuseClosing(now time.Time, c *Core, b *batch, to api.Incarnation, g *gang, demand api.Resources, pods []uint64) {
 	if !demand.Equal(g.res.demand) && demand.Fits(g.res.demand) && g.batch != b.id {
-		c.charge(g, demand)
+		c.ledger.charge(g, demand)
 		c.name(g, pods)
 		c.put(b, g)
 	}
@@ -435,14 +290,6 @@ func refuseClosing(now time.Time, c *Core, b *batch, to api.Incarnation, g *gang
 func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
 	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})
 	c.Claims.Evicted[m.GetRule()]++
-}
-
-// yield tells the home of a gang that it is closed, or which of its pods are condemned.
-func (g *gang) yield() *wire.Envelope {
-	if g.res.yields == nil {
-		return g.shrink()
-	}
-	return &wire.Envelope{Body: &wire.Envelope_Yield{Yield: &wire.Yield{Gang: g.ref, Attempt: g.res.attempt, To: g.res.yields}}}
 }
 
 // tellAgain tells homes again which of their gangs are to go, and which claims were dropped.
@@ -490,13 +337,10 @@ func (c *Core) findOverdue(now time.Time) {
 	for _, g := range c.yielding {
 		if until := g.res.leavesBy(); !g.res.overdue && until != 0 && now.UnixMilli() >= until {
 			g.res.overdue = true
-			c.settle(g)
+			c.ledger.settle(g)
 		}
 	}
 }
-
-// leavesBy is when what claims take of a gang should have left, 0 when that is not known.
-func (r *reservation) leavesBy() (unixMs int64) { return cmp.Or(r.yields, r.shrinks).GetUntilUnixMs() }
 
 // droppedClaim is one of which its home is told again for a while: words may be lost.
 type droppedClaim struct {
@@ -511,7 +355,7 @@ func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
 	r := g.req
 	if len(x.promised) == 0 { // it had its quota, and lacked room. The record says more than it needs to, until it is written for something else
 		g.res.claim = nil
-		c.leaveAlone(x)
+		c.ledger.leaveAlone(x)
 		g.pause = pause{}
 		if g.stuck != nil {
 			g.stuck.since = now // if it finds no room all the same
@@ -535,7 +379,7 @@ func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
 		}
 		return
 	}
-	c.leaveAlone(x)
+	c.ledger.leaveAlone(x)
 	g.pause = pause{}
 	c.grant(now, b, r)
 }
@@ -543,7 +387,7 @@ func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
 // dropClaim ends a claim before it is granted.
 func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 	g := x.gang
-	spared := c.endClaim(x)
+	spared := c.ledger.endClaim(x)
 	c.Claims.Dropped++
 	to := c.owners.Table().OwnerOf(g.key.queue)
 	c.dropped = append(c.dropped, droppedClaim{now.Add(saidFor), g.key.queue, &wire.ClaimReply{GangUid: g.key.uid, Attempt: g.res.attempt, Mandate: x.mandate, Message: why, Spared: spared, Awaits: slices.Clone(g.res.awaits)}})
@@ -564,54 +408,8 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 			c.turns.makeDue(r.demandClass)
 		}
 	}
-	c.replyClaim(b, to, g, x.mandate, false, why, spared)
+	b.replyClaim(to, g, x.mandate, false, why, spared)
 	c.forget(now, g)
-}
-
-// leaveAlone lets gangs count as any that are closing, if they were closed by their homes and not for the claim.
-func (c *Core) leaveAlone(x *claim) {
-	for _, v := range x.victims {
-		if v.single() {
-			c.setSpared(x, v)
-		} else if v.closed() && v.gang.res.yields == nil {
-			c.setLeaving(v.gang, false)
-		}
-	}
-}
-
-// endClaim takes a claim away, and returns the gangs that it does not wait for any more: those that stay.
-func (c *Core) endClaim(x *claim) (spared []string) {
-	g := x.gang
-	if g.res.claim != x {
-		return nil
-	}
-	c.promise(x, -1)
-	g.res.claim = nil
-	g.res.fix()
-	for _, v := range x.victims {
-		if v.open() && v.gang.res.claimedBy == x {
-			c.setSpared(x, v)
-			c.undisplace(x, v)
-			spared = append(spared, v.uids()...)
-		}
-	}
-	c.leaveAlone(x)
-	stay := api.SetOf(spared)
-	g.res.awaits = slices.DeleteFunc(g.res.awaits, func(uid string) bool { return stay[uid] })
-	return spared
-}
-
-// claimRecord is what the store keeps of a claim.
-func (r *reservation) claimRecord() *wire.ClaimRecord {
-	x := r.claim
-	if x == nil {
-		return nil
-	}
-	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised), Lacked: wire.FromResources(x.lacked), UntilUnixMs: x.until.UnixMilli()}
-	for _, v := range x.victims {
-		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid, Queue: v.gang.key.queue}, Attempt: v.attempt, Pods: writeSurplus(v.pods)})
-	}
-	return out
 }
 
 // loadClaims lets the claims of a former term go on. All reservations are loaded.
@@ -647,7 +445,7 @@ func (c *Core) loadClaims(records []StoredReservation) {
 		}
 		for _, v := range x.victims {
 			if !v.single() {
-				c.setLeaving(v.gang, true)
+				c.ledger.setLeaving(v.gang, true)
 			}
 		}
 		c.enforce(x)

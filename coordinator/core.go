@@ -38,26 +38,23 @@ type Core struct {
 	seq    uint64    // of the last transaction
 
 	// waiting.go, demand.go
-	turns         tournament     // of demand classes that are due (lines.go, wake.go)
-	ring          []*request     // all that wait, in no order
-	fresh         []*request     // those of them that an answer is owed to
-	cursor        int            // of the sweep over ring
-	postponed     []*demandClass // due for the next transaction: this one has their gang's key already
-	earmarks      earmarks       // what queues keep free for whom
-	limitsVersion uint64         // grows with each change of a limit
-	supply        supply         // of the nodes (supply.go)
-	crowded       bool           // a grant did not fit into the last transaction: the next one takes nothing else first
+	turns     tournament     // of demand classes that are due (lines.go, wake.go)
+	ring      []*request     // all that wait, in no order
+	fresh     []*request     // those of them that an answer is owed to
+	cursor    int            // of the sweep over ring
+	postponed []*demandClass // due for the next transaction: this one has their gang's key already
+	ledger    ledger         // of what queues have
+	earmarks  earmarks       // what queues keep free for whom
+	supply    supply         // of the nodes (supply.go)
+	crowded   bool           // a grant did not fit into the last transaction: the next one takes nothing else first
 
 	// mandate.go, bar.go, claims.go
-	stuck          []*gang  // that have quota and find no room
-	mandated       []*gang  // with a mandate, in the order in which they were given
-	mandates       uint64   // given in this term
-	barring        []*gang  // that keep others from borrowing what they lack, by queue and UID
-	lowered        []*queue // that have less than before the last transaction
-	consideredLast string   // queue
+	stuck          []*gang // that have quota and find no room
+	mandated       []*gang // with a mandate, in the order in which they were given
+	mandates       uint64  // given in this term
+	consideredLast string  // queue
 	found          found
 	claims         []*claim
-	displacements  displacements
 	unclosed       bool    // the last transaction left victims that are to be closed to the next one
 	yielding       []*gang // closed for a claim
 	nextYields     time.Time
@@ -85,7 +82,6 @@ type Core struct {
 	nextReport  time.Time
 	nextWanted  time.Time // when shares are looked at again of queues that want something else,
 	nextShares  time.Time // and of all others
-	linedUp     time.Time // when it was found out last how queues stand (standing.go)
 	nextKnown   time.Time
 	nextVersion uint64
 
@@ -101,10 +97,11 @@ func New(cfg Config, e Elected) *Core {
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
 		turns: tournament{tree: tree}, tree: tree, gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
-		displacements: displacements{}, pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
+		pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
 		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
 		supply: supply{said: map[api.Incarnation]*supplied{}},
 	}
+	c.ledger = ledger{tree: tree, turns: &c.turns, displacements: displacements{}}
 	c.earmarks = earmarks{turns: &c.turns, after: c.cfg.EarmarkAfter, shortest: c.cfg.EarmarkFor, rest: c.cfg.EarmarkRest}
 	c.owners = c.newOwners(e)
 	for _, s := range e.Limits {

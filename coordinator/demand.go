@@ -29,7 +29,7 @@ type demandClass struct {
 	contest       *contest   // where it is due, nil when it is not in the tournament
 	turn          int        // in contest.due
 	denied        shortfall  // the last judgement; queue is nil before the first
-	limitsVersion uint64     // Core.limitsVersion then
+	limitsVersion uint64     // tree.version then
 	changed       uint64     // queue.changes of the queue that denied it then,
 	freed         uint64     // and queue.freed
 	shortage      *shortage  // what it lacks, nil when that is nothing that can be measured

@@ -62,8 +62,8 @@ func (c *Core) short(r *request, path *shortfall) *shortfall {
 	if l == nil {
 		l = c.lacks(r)
 	}
-	if l == nil && len(c.barring) > 0 {
-		l = c.barred(r)
+	if l == nil && len(c.ledger.barring) > 0 {
+		l = c.ledger.barred(r)
 	}
 	return l
 }
@@ -122,7 +122,7 @@ func (q *queue) closedReason() string {
 // deny lets all who ask for the same wait on, by the judgement of the first.
 func (c *Core) deny(now time.Time, a *demandClass, l shortfall) {
 	c.turns.rest(a)
-	a.limitsVersion, a.changed, a.freed = c.limitsVersion, l.queue.order.changes, l.queue.order.freed
+	a.limitsVersion, a.changed, a.freed = c.tree.version, l.queue.order.changes, l.queue.order.freed
 	if len(a.owed) > 0 && l.reason != wire.DenyReason_DENY_UNKNOWN {
 		c.fresh, a.owed = append(c.fresh, a.owed...), nil
 	}

@@ -62,7 +62,7 @@ type displacement struct {
 	side       *queue        // that lost it: a child of the lowest common ancestor, or the queue of both
 	departures uint64        // side.departures then,
 	threshold  api.Resources // the most that side may have,
-	limits     uint64        // and Core.limitsVersion
+	limits     uint64        // and tree.version
 }
 
 // displacements are those that are remembered, by the gang that was evicted.
@@ -93,16 +93,16 @@ func (d displacements) before(g identity, holds func(displacement) bool) (out ma
 }
 
 // displacedBy returns those from whom a gang takes nothing because they displaced it.
-func (c *Core) displacedBy(g *gang) map[identity]bool {
-	if len(c.displacements) == 0 {
+func (l *ledger) displacedBy(g *gang) map[identity]bool {
+	if len(l.displacements) == 0 {
 		return nil
 	}
-	return c.displacements.before(g.identity(), c.holds)
+	return l.displacements.before(g.identity(), l.holds)
 }
 
 // holds reports whether a displacement is not void.
-func (c *Core) holds(d displacement) bool {
-	if d.limits != c.limitsVersion || c.tree.byPath[d.side.path] != d.side || d.side.members.departures != d.departures {
+func (l *ledger) holds(d displacement) bool {
+	if d.limits != l.tree.version || l.tree.byPath[d.side.path] != d.side || d.side.members.departures != d.departures {
 		return false
 	}
 	if d.side.parent != nil {
@@ -116,11 +116,13 @@ func (c *Core) holds(d displacement) bool {
 }
 
 // displace takes note of the gangs that a claim evicts, and of those that lose surplus pods, which they ask for again.
-func (c *Core) displace(x *claim) {
-	if n := len(c.displacements) + len(x.victims); n > displacementsAtMost {
-		if maps.DeleteFunc(c.displacements, func(_ identity, d displacement) bool { return !c.holds(d) }); len(c.displacements)+len(x.victims) > displacementsAtMost {
-			clear(c.displacements)
-		}
+func (l *ledger) displace(x *claim) {
+	tooMany := func() bool { return len(l.displacements)+len(x.victims) > displacementsAtMost }
+	if tooMany() {
+		maps.DeleteFunc(l.displacements, func(_ identity, d displacement) bool { return !l.holds(d) })
+	}
+	if tooMany() {
+		clear(l.displacements)
 	}
 	claimant := x.gang.identity()
 	for _, v := range x.victims {
@@ -129,15 +131,15 @@ func (c *Core) displace(x *claim) {
 			if side != x.gang.res.queue {
 				_, side = apart(x.gang.res.queue, side)
 			}
-			c.displacements.add(v.gang.identity(), claimant, side, c.limitsVersion)
+			l.displacements.add(v.gang.identity(), claimant, side, l.tree.version)
 		}
 	}
 }
 
 // undisplace forgets that a claim evicts a gang that stays.
-func (c *Core) undisplace(x *claim, v victim) {
-	if id := v.gang.identity(); c.displacements[id].by == x.gang.identity() {
-		delete(c.displacements, id)
+func (l *ledger) undisplace(x *claim, v victim) {
+	if id := v.gang.identity(); l.displacements[id].by == x.gang.identity() {
+		delete(l.displacements, id)
 	}
 }
 

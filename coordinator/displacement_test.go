@@ -61,13 +61,13 @@ func TestDisplacementsAreBounded(t *testing.T) {
 	core := New(Config{}, Elected{})
 	a, b := core.tree.at("a"), core.tree.at("b")
 	for i := range displacementsAtMost {
-		core.displacements.add(identity(fmt.Sprint(i)), "c", a, core.limitsVersion)
+		core.ledger.displacements.add(identity(fmt.Sprint(i)), "c", a, core.tree.version)
 	}
 	gang := func(q *queue, uid string) *gang {
 		return &gang{key: gangKey{q.path, uid}, ref: &wire.GangRef{Uid: uid, Queue: q.path}, res: &reservation{queue: q}}
 	}
-	core.displace(&claim{gang: gang(b, "c"), victims: []victim{{gang: gang(a, "v")}}})
-	if n := len(core.displacements); n != 1 {
+	core.ledger.displace(&claim{gang: gang(b, "c"), victims: []victim{{gang: gang(a, "v")}}})
+	if n := len(core.ledger.displacements); n != 1 {
 		t.Errorf("%d are remembered", n)
 	}
 }
@@ -82,7 +82,7 @@ func TestDisplacementsAreVoid(t *testing.T) {
 		{"nothing has changed", func(*Core, *queue, *queue) {}, true},
 		{"a gang of the queue has ended", func(_ *Core, a, _ *queue) { a.departed() }, false},
 		{"a gang of the other queue has ended", func(_ *Core, _, b *queue) { b.departed() }, true},
-		{"limits were edited", func(c *Core, _, _ *queue) { c.limitsVersion++ }, false},
+		{"limits were edited", func(c *Core, _, _ *queue) { c.tree.version++ }, false},
 		{"the queue deserves more", func(_ *Core, a, _ *queue) { a.parent.deserved = resources(4) }, false},
 		{"the queue deserves less", func(_ *Core, a, _ *queue) { a.parent.deserved = resources(2) }, true},
 		{"the queue deserves something else, too", func(_ *Core, a, _ *queue) { a.parent.deserved = api.FromMap(map[string]int64{"cpu": 3, "gpu": 1}) }, false},
@@ -99,13 +99,13 @@ func TestDisplacementsAreVoid(t *testing.T) {
 			}
 			evicted, claimant := gang(a, "v", true), gang(b, "c", false)
 			takes := []victim{{gang: evicted}}
-			core.displace(&claim{gang: claimant, victims: takes})
+			core.ledger.displace(&claim{gang: claimant, victims: takes})
 			again := gang(a, "v2", true) // under another name
 			c.then(core, a, b)
-			if by := core.displacedBy(again); by["c"] != c.holds {
+			if by := core.ledger.displacedBy(again); by["c"] != c.holds {
 				t.Errorf("displaced by %v, want that it holds: %t", by, c.holds)
 			}
-			if by := core.displacedBy(claimant); len(by) > 0 {
+			if by := core.ledger.displacedBy(claimant); len(by) > 0 {
 				t.Errorf("the claimant is displaced by %v", by)
 			}
 		})

@@ -7,8 +7,8 @@
 //   - whether a gang may be charged: to its queue and to every ancestor, or to none of them (quota.go);
 //   - in which order freed quota is offered to waiting gangs (lines.go), by what their queues are guaranteed, deserve
 //     and have (shares.go), and for which gangs, how long and how much of it is kept free (earmarks.go);
-//   - which gangs, or pods of gangs, give way to another (reclaim.go, mandate.go, offer.go, claims.go, surplus.go), and what nobody borrows
-//     meanwhile (bar.go);
+//   - which gangs, or pods of gangs, give way to another (reclaim.go, mandate.go, offer.go, claims.go, surplus.go), and
+//     what nobody borrows meanwhile (bar.go). What queues have by that is written in one place (ledger.go);
 //   - from which Queue object and resourceVersion the limits in force are taken (limits.go);
 //   - which namespaces may use which queue (rights.go);
 //   - what follows from the bucket table, which package owners decides (table.go).

@@ -199,9 +199,9 @@ func (c *Core) changeLimits(b *batch) bool {
 		}
 		q.report.reported = false
 		c.tree.dirty = true
-		c.limitsVersion++
+		c.tree.version++
 		c.finalizers[path] = true
-		if reaches || len(c.barring) > 0 {
+		if reaches || len(c.ledger.barring) > 0 {
 			c.turns.changedEverywhere()
 		} else {
 			c.turns.changedAt(q)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -74,46 +73,6 @@ const (
 // maxWhy bounds what a home says of a plan that it did not find, in bytes.
 const maxWhy = 256
 
-// ask is what a gang wants, as the rules see it.
-func (g *gang) ask() ask {
-	if r := g.req; r != nil {
-		a := ask{queue: r.queue, tenant: r.tenant, demand: r.delta, priority: r.priority, mends: r.mends}
-		if g.res != nil {
-			a.has = g.res.demand
-		}
-		return a
-	}
-	return ask{queue: g.res.queue, tenant: g.res.tenant, has: g.res.demand, priority: g.res.rank.Priority}
-}
-
-// holding is what a gang has, as the rules see it.
-func (g *gang) holding() holding {
-	return holding{queue: g.res.queue, amounts: g.res.stays(), priority: g.res.rank.Priority}
-}
-
-// spares says why a gang is nobody's victim now whatever the queues have, "" if it may be one.
-func (c *Core) spares(now time.Time, g *gang, rule wire.Rule) string {
-	if g.res == nil {
-		return notCharged
-	}
-	return g.res.spares(now, g.res.queue.minRuntime(rule))
-}
-
-// spares is the same with the minRuntime of the reservation's queue.
-func (r *reservation) spares(now time.Time, least time.Duration) string {
-	switch {
-	case r.closing || r.revision == 0 || r.claim != nil || r.demand.IsZero():
-		return notCharged
-	case r.claimedBy != nil:
-		return claimedAlready
-	case !r.preemptible || r.forced:
-		return notPreemptible
-	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
-		return tooYoung
-	}
-	return ""
-}
-
 const (
 	notPreemptible = "it may not be evicted"
 	tooYoung       = "it started too short a time ago"
@@ -164,14 +123,14 @@ func (c *Core) findMandates(now time.Time) {
 	})
 	c.tree.recompute()
 	if !c.evicts() {
-		c.unbar(func(*gang) bool { return true })
+		c.ledger.unbar(func(*gang) bool { return true })
 		return
 	}
 	if c.tree.byFairShare {
 		c.tree.updateFair(now)
 	}
-	c.unbar(func(g *gang) bool {
-		return g.req == nil || !g.req.waitsForQuota() || g.idles(now, c.limitsVersion) || !g.reclaims()
+	c.ledger.unbar(func(g *gang) bool {
+		return g.req == nil || !g.req.waitsForQuota() || g.idles(now, c.tree.version) || !g.reclaims()
 	})
 	c.tree.root.observe(now)
 	var due []*gang
@@ -179,11 +138,11 @@ func (c *Core) findMandates(now time.Time) {
 		a := g.ask()
 		lacks := a.lacks()
 		rule := wire.Rule_RULE_UNKNOWN
-		paused := g.paused(now, c.limitsVersion)
+		paused := g.paused(now, c.tree.version)
 		if !paused || g.pause.found != "" {
 			rule, _ = a.prospect(lacks)
 		}
-		c.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
+		c.ledger.bar(g, rule == wire.Rule_RULE_RECLAIM && g.req != nil)
 		if rule == wire.Rule_RULE_UNKNOWN || paused || g.mandate != nil || now.Before(g.lacking().Add(a.queue.preemptionDelay())) {
 			continue
 		}
@@ -277,7 +236,7 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	})
 	stuck := map[*queue][]*gang{}
 	for _, g := range c.stuck {
-		if q := g.res.queue; g.res.claim == nil && g.mandate == nil && !g.paused(now, c.limitsVersion) {
+		if q := g.res.queue; g.res.claim == nil && g.mandate == nil && !g.paused(now, c.tree.version) {
 			if stuck[q] == nil {
 				leaves = append(leaves, q)
 			}
@@ -345,7 +304,7 @@ func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []
 				return len(by) < len(q.members.tenants) && all.seen < tenantsAtOnce*among // others of the queue come after it
 			}
 			of.seen, all.seen = of.seen+1, all.seen+1
-			if !r.waitsForQuota() || r.gang.idles(now, c.limitsVersion) {
+			if !r.waitsForQuota() || r.gang.idles(now, c.tree.version) {
 				continue
 			}
 			if ask := r.gang.ask(); !judged {
@@ -394,27 +353,6 @@ func (q *queue) mayClaim() bool {
 	return false
 }
 
-// mayLose reports whether something may be taken from a queue by what it has: it is above its threshold, or has something that it does not
-// name.
-func (q *queue) mayLose(fair bool) bool {
-	if q.members.admitted == 0 || q.limits.policy().GetKept() {
-		return false
-	}
-	threshold := q.threshold(fair)
-	for _, a := range q.charged {
-		limit, named := threshold.Get(a.resource)
-		if has := q.has(a.resource).amount(); has > 0 && (!named && (a.resource != "pods" || len(threshold) == 0) || named && has > limit) {
-			return true
-		}
-	}
-	return false
-}
-
-// besideLose reports whether something may be taken from a queue beside this one.
-func (q *queue) besideLose(fair bool) bool {
-	return slices.ContainsFunc(q.parent.children, func(o *queue) bool { return o != q && o.mayLose(fair) })
-}
-
 // title is a queue that is entitled to something, by its fair share or by what it deserves.
 type title struct {
 	*queue
@@ -447,7 +385,7 @@ func (c *Core) endMandates(now time.Time) {
 	for _, g := range slices.Clone(c.mandated) {
 		if !now.Before(g.mandate.until) {
 			c.endMandate(g)
-			g.rest(now, c.limitsVersion, "its home made no plan in time")
+			g.rest(now, c.tree.version, "its home made no plan in time")
 		}
 	}
 }
@@ -516,25 +454,25 @@ func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
 	rule, s := c.offerFor(now, g, a, lacks, g.pause.tried, &c.found)
 	defer c.found.clear()
 	if !s.enough && g.pause.tried > 0 {
-		g.rest(now, c.limitsVersion, g.pause.why)
-		c.bar(g, false)
+		g.rest(now, c.tree.version, g.pause.why)
+		c.ledger.bar(g, false)
 		return s.looked
 	}
 	if !s.enough {
 		if !s.soonest.IsZero() {
-			g.await(s.soonest, c.limitsVersion, foundYoung)
+			g.await(s.soonest, c.tree.version, foundYoung)
 			return s.looked
 		}
 		if s.taken { // it failed for no reason of its own, so the next pause is no longer
-			g.await(now.Add(pauseFirst), c.limitsVersion, foundTaken)
+			g.await(now.Add(pauseFirst), c.tree.version, foundTaken)
 			return s.looked
 		}
-		if c.bar(g, false); s.displaced {
-			g.await(now.Add(pauseFirst), c.limitsVersion, "")
+		if c.ledger.bar(g, false); s.displaced {
+			g.await(now.Add(pauseFirst), c.tree.version, "")
 			g.pause.why = "gangs that have what it lacks took its place"
 			return s.looked
 		}
-		g.rest(now, c.limitsVersion, s.tooLittle())
+		g.rest(now, c.tree.version, s.tooLittle())
 		return s.looked
 	}
 	c.mandates++
@@ -566,4 +504,40 @@ func (g *gang) home() (api.Incarnation, uint64) {
 		return g.req.from, g.req.serial
 	}
 	return g.stuck.from, g.serial
+}
+
+// barLowered has gangs of such queues, and of those beside them, keep others from borrowing from this transaction on.
+// The next Tick would be too late: what has become free would be lent in the meantime, and evicted again. Not by fair
+// shares, which are made anew at a Tick: by those of before, gangs were kept waiting that were entitled, and others
+// evicted later on.
+func (c *Core) barLowered(now time.Time) {
+	lowered := c.ledger.lowered
+	c.ledger.lowered = c.ledger.lowered[:0]
+	if len(lowered) == 0 || !c.evicts() {
+		return
+	}
+	var few [4]*gang
+	looked := 0
+	look := func(q *queue) {
+		if looked >= barredAtOnce || q.order.classes == nil || q.order.classes.Len() == 0 || !q.mayClaim() {
+			return
+		}
+		for _, g := range c.firstOf(now, q, len(few), len(few), few[:0]) {
+			if looked++; looked > barredAtOnce {
+				return
+			}
+			a := g.ask()
+			if rule, mine := a.prospect(a.lacks()); rule == wire.Rule_RULE_RECLAIM && !mine.fair {
+				c.ledger.bar(g, true)
+			}
+		}
+	}
+	for _, q := range lowered {
+		look(q)
+		side := q.ancestor(min(q.level, 1))
+		if side != q {
+			side.walkWaiting(look)
+		}
+	}
+	clear(lowered)
 }

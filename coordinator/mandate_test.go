@@ -271,7 +271,7 @@ func (r *rush) askInVain(n int) {
 	r.pass(time.Second)
 	for _, g := range r.c.gangs {
 		if g.req != nil {
-			g.rest(r.now, r.c.limitsVersion, "no plan")
+			g.rest(r.now, r.c.tree.version, "no plan")
 			g.pause.until = r.now.Add(time.Hour)
 		}
 	}
@@ -332,7 +332,7 @@ func TestBarsInTurn(t *testing.T) {
 	r.reserve("victim", "v", 1)
 	r.pass(5 * time.Second)
 	of := map[string]int{}
-	for _, g := range r.c.barring {
+	for _, g := range r.c.ledger.barring {
 		of[g.key.queue]++
 	}
 	if of["v"] != 1 || of["a"]+of["v"] > barsAtMost {
@@ -340,7 +340,7 @@ func TestBarsInTurn(t *testing.T) {
 	}
 	for range 3 { // and nobody's place is taken in turn
 		r.pass(time.Second)
-		if r.c.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.barring) == 0 {
+		if r.c.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.ledger.barring) == 0 {
 			t.Error("no bars")
 		}
 	}

@@ -180,7 +180,7 @@ func (s *offer) tooLittle() string {
 // queues, or if these do not have what it lacks, of its own. The offer is valid until the next one in the same memory.
 func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, tried offerKind, f *found) (wire.Rule, *offer) {
 	f.clear()
-	displacers := c.displacedBy(g)
+	displacers := c.ledger.displacedBy(g)
 	empty := offer{found: f, displacers: displacers, lacks: lacks}
 	first := empty
 	first.kind = reclaimNear

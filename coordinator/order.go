@@ -19,7 +19,7 @@ func (c *Core) offer(now time.Time, b *batch) {
 	clear(c.postponed)
 	c.postponed = c.postponed[:0]
 	c.turns.wake()
-	most := c.turns.scan(now, c.cfg.Asks, c.limitsVersion)
+	most := c.turns.scan(now, c.cfg.Asks, c.tree.version)
 	c.barLowered(now)
 	c.crowded = false
 	c.turns.reorder()

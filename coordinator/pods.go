@@ -76,7 +76,7 @@ func (c *Core) name(g *gang, pods []uint64) {
 	}
 	if len(g.res.asked) > 0 {
 		g.res.asked = slices.DeleteFunc(slices.Clone(g.res.asked), func(p surplus) bool { return !g.res.named(p.id) })
-		c.settle(g)
+		c.ledger.settle(g)
 	}
 }
 

@@ -118,6 +118,8 @@ type tree struct {
 
 	byFairShare bool      // some queue says that its children take back their fair shares
 	nextFair    time.Time // when fair shares may be made again (shares.go)
+	linedUp     time.Time // when it was found out last how queues stand (standing.go)
+	version     uint64    // grows with each change of a limit
 }
 
 func newTree() *tree {

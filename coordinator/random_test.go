@@ -477,7 +477,8 @@ func (w *world) nobodyForgotten() {
 		if l == nil {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.denial)
 		}
-		if r.vain && (r.candidate || slices.Contains(c.barring, r.gang) || r.demandClass != nil && r.demandClass.counted) {
+		if r.vain && (r.candidate || slices.Contains(c.ledger.barring, r.gang) || r.demandClass != nil &&
+			r.demandClass.counted) {
 			w.store.problem("something is kept in %s for %s, which no node would take", r.queue.path, r.gang.key.uid)
 		}
 		w.guaranteed(r, l)

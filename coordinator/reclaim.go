@@ -602,3 +602,25 @@ func (q *queue) mayTake(a ask) (fair, may bool) {
 	may = q.byFairShare() && q.entitled(a, true) && lasts(true)
 	return may, may
 }
+
+// mayLose reports whether something may be taken from a queue by what it has: it is above its threshold, or has
+// something that it does not name.
+func (q *queue) mayLose(fair bool) bool {
+	if q.members.admitted == 0 || q.limits.policy().GetKept() {
+		return false
+	}
+	threshold := q.threshold(fair)
+	for _, a := range q.charged {
+		limit, named := threshold.Get(a.resource)
+		if has := q.has(a.resource).amount(); has > 0 && (!named && (a.resource != "pods" || len(threshold) == 0) ||
+			named && has > limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// besideLose reports whether something may be taken from a queue beside this one.
+func (q *queue) besideLose(fair bool) bool {
+	return slices.ContainsFunc(q.parent.children, func(o *queue) bool { return o != q && o.mayLose(fair) })
+}

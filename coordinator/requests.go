@@ -172,11 +172,11 @@ func (a *accepting) read() bool {
 		refuseClosing(a.now, a.Core, a.b, a.from, a.g, a.demand, a.pods)
 		return false
 	}
-	a.shrunk = a.forgetGone(a.g, a.pods) || opened
+	a.shrunk = a.ledger.forgetGone(a.g, a.pods) || opened
 	if r := a.g.res; r != nil {
 		a.current = r.demand
 		if r.attempt != a.m.GetAttempt() || r.started && r.claim == nil {
-			r.awaits, r.within = nil, nil
+			r.awaitsNobody()
 		}
 	}
 	return true
@@ -206,7 +206,7 @@ func (a *accepting) shrink() {
 	if less && !a.shrunk {
 		r.queue.departed()
 	}
-	a.charge(g, a.demand)
+	a.ledger.charge(g, a.demand)
 	a.name(g, a.pods)
 	a.put(a.b, g)
 	a.sendGranted(a.now, a.b, a.from, g)
@@ -231,8 +231,8 @@ func (a *accepting) wait() {
 	r.priority, r.since, r.rank, r.started = m.GetPriority(), m.GetSinceUnixMs(), wire.ToRank(m.GetRank()), m.GetStarted()
 	r.mends, r.preemptible, r.kept = m.GetMends() && g.had(a.demand), m.GetPreemptible(), m.GetKept()
 	r.claims, r.least = m.GetClaims(), int(m.GetLeast())
-	if slices.Contains(a.barring, g) {
-		a.freedFor(g) // it may be entitled to less now
+	if slices.Contains(a.ledger.barring, g) {
+		a.ledger.freedFor(g) // it may be entitled to less now
 	}
 	r.barred = a.right(q, namespace)
 	a.list(r)
@@ -302,9 +302,9 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	}
 	reservationFor(c, b, r).chargedFor(now, r)
 	grows := use.Sub(charged).Positive()
-	c.charge(g, use)
+	c.ledger.charge(g, use)
 	c.name(g, r.pods)
-	c.setForced(g, g.res.forced || c.tree.exceeds(r.queue, grows))
+	c.ledger.setForced(g, g.res.forced || c.tree.exceeds(r.queue, grows))
 	c.put(b, g)
 	rest := r.demand.Sub(use)
 	if rest.Fits(nil) {
@@ -383,7 +383,7 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 	}
 	if g.res != nil && !g.res.closing {
 		if g.res.claim != nil {
-			c.endClaim(g.res.claim)
+			c.ledger.endClaim(g.res.claim)
 		}
 		g.res.closing = true
 		if m.GetRule() == wire.Rule_RULE_STALE {
@@ -394,4 +394,14 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 	b.replies = append(b.replies, reply{from, &wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{
 		GangUid: g.key.uid, Attempt: m.GetAttempt(), Serial: m.GetSerial()}}}})
 	c.forget(now, g)
+}
+
+// reopen opens a closing reservation again if the gang has started after all, which shows when all that was asked for
+// it is known, or its minimum is lowered, and nobody waits for its pods to leave. Else it is closing still.
+func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
+	if r == nil || !r.closing {
+		return false, false
+	}
+	r.closing = !m.GetStarted() || r.yields != nil || r.leaving || r.claimedBy != nil
+	return !r.closing, r.closing
 }

@@ -2,74 +2,11 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 )
-
-// gang is what is known of one gang in one queue.
-type gang struct {
-	key          gangKey
-	ref          *wire.GangRef
-	res          *reservation
-	offeredTo    *gang     // whose mandate names it among the first (mandate.go)
-	serial       uint64    // of the newest message acted on, 0 when none was in this term
-	attempt      uint64    // the newest heard of
-	asksPatience bool      // to keep what it holds (patience.go)
-	inVain       int       // how often it was allowed to, and found no room,
-	impatient    time.Time // and until when it is not again
-	refused      bool      // the request with this serial was denied and not kept
-	own          [1]uint64 // podSet of a gang of one
-	req          *request
-	batch        uint64 // the last transaction that writes it
-	tombstone    uint64 // number of its tombstone, 0 for none
-
-	// mandate.go
-	mandate *mandate // the one that is open
-	stuck   *stuck
-	pause   pause
-}
-
-// reservation is a record under reservations/. What decides whether a gang may be evicted comes first, in two cache lines: a mandate looks at
-// thousands.
-type reservation struct {
-	queue       *queue
-	demand      api.Resources
-	most        api.Resources // that it was charged since it started; nil if that is no more than demand
-	attempt     uint64
-	revision    int64 // ModRevision; 0 while its transaction is in flight
-	granted     int64 // Unix ms of its first charge, 0 before
-	closing     bool
-	forced      bool
-	preemptible bool
-	kept        bool      // it says that it may not be evicted
-	started     bool      // the gang had its minimum, as its home says
-	leaving     bool      // its demand counts as on its way out (claims.go)
-	overdue     bool      // what is closed or condemned of it should have left by now, and counts as what it has again
-	claim       *claim    // claims.go
-	claimedBy   *claim    // of which it is a victim, until it is closed or its pods are condemned
-	condemned   []surplus // pods that leave for claims (surplus.go)
-	least       int       // it runs, and may lose single pods as long as so many are left; 0: all of them or none
-	rank        api.Rank
-	tenant      *tenant
-	pods        []uint64 // api.PodID of those that demand is for, sorted (pods.go)
-	place       int      // in queue.reserved
-
-	// claims.go
-	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
-	awaits []string       // UIDs of gangs whose pods are to leave for it,
-	within *wire.Label    // and the topology domain where they do, nil for any
-	yields *wire.Yielding // it is closing for a claim, or as it is stale
-
-	// surplus.go
-	shrinks  *wire.Yielding // for whom pods are condemned
-	asked    []surplus      // pods that a claim takes and that are not condemned yet
-	refused  time.Time      // when its home last refused some
-	away     api.Resources  // of the demand, what counts as on its way out
-	roomless                // supply.go
-}
 
 // tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
 // again. A home's stream is in order, so this is needed only around a broken connection.
@@ -108,7 +45,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
-	c.charge(g, demand)
+	c.ledger.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "part of a reservation ignored", "key", s.Key, "error", err)
 	}
@@ -145,57 +82,12 @@ func (c *Core) admit(g *gang, q *queue) {
 	}
 }
 
-// charge changes what a reservation is charged, at its queue and every ancestor.
-func (c *Core) charge(g *gang, demand api.Resources) {
-	q := g.res.queue
-	delta := demand.Sub(g.res.demand)
-	g.res.becomes(demand)
-	if len(g.res.unplaced) > 0 && !delta.IsZero() {
-		c.setUnplaced(g, nil, false)
-	}
-	c.tree.charge(q, delta)
-	g.res.fix()
-	c.settle(g)
-	g.res.tenant.charged.add(delta, 1)
-	if g.res.forced {
-		c.tree.force(q, delta)
-	}
-	released := slices.ContainsFunc(delta, func(a api.Amount) bool { return a.Value < 0 })
-	if released {
-		c.lower(q)
-	}
-	c.turns.shake(q)
-	for p := q; p != nil; p = p.parent {
-		p.report.reported = false
-		mark := p.order.earmark // the more a queue and a tenant have, the less is kept for them
-		if released || len(c.barring) > 0 || mark != nil && (mark.tenant == g.res.tenant || p != q && mark.queue == q) {
-			c.turns.freedAt(p)
-		}
-	}
-}
-
-// setForced marks a reservation as one that may exceed a capability, or takes the mark away.
-func (c *Core) setForced(g *gang, forced bool) {
-	if g.res.forced == forced {
-		return
-	}
-	g.res.forced = forced
-	if !forced {
-		c.tree.force(g.res.queue, api.Resources(nil).Sub(g.res.demand))
-		return
-	}
-	c.tree.force(g.res.queue, g.res.demand)
-	for p := g.res.queue; p != nil; p = p.parent {
-		c.turns.freedAt(p) // for what is inside a guarantee
-	}
-}
-
 // release takes the reservation away.
 func (c *Core) release(g *gang) {
 	if g.res.claim != nil {
-		c.endClaim(g.res.claim)
+		c.ledger.endClaim(g.res.claim)
 	}
-	c.charge(g, nil)
+	c.ledger.charge(g, nil)
 	c.name(g, nil)
 	q := g.res.queue
 	for _, path := range q.releases(g) {
@@ -236,7 +128,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 		c.waits = append(c.waits, now.Sub(r.arrived))
 	}
 	c.withdraw(r)
-	c.charge(g, r.demand)
+	c.ledger.charge(g, r.demand)
 	c.name(g, r.pods)
 	c.put(b, g)
 	c.sendGranted(now, b, r.from, g)
@@ -279,7 +171,7 @@ func (c *Core) sendGranted(now time.Time, b *batch, to api.Incarnation, g *gang)
 // put writes the gang's record.
 func (c *Core) put(b *batch, g *gang) {
 	r := g.res
-	c.setForced(g, r.forced && c.tree.exceeds(r.queue, r.demand))
+	c.ledger.setForced(g, r.forced && c.tree.exceeds(r.queue, r.demand))
 	r.revision = 0
 	state := wire.ReservationState_RESERVATION_OPEN
 	if r.closing {

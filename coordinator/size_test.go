@@ -337,7 +337,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			}
 			g := c.gang(ref)
 			c.admit(g, c.tree.at(long))
-			c.charge(g, demand)
+			c.ledger.charge(g, demand)
 			c.name(g, pods)
 			if got, want := c.requestBytes(key, closing), reservationBytes(ref, demand, pods); got != want {
 				t.Errorf("a Close of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
@@ -387,7 +387,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 		t.Error("a byte more than is possible is taken")
 	}
 	c.admit(g, c.tree.at("a"))
-	c.charge(g, more)
+	c.ledger.charge(g, more)
 	if why := g.tooLarge(more, nil); why != "" {
 		t.Error("a gang cannot keep what it has:", why)
 	}

@@ -91,10 +91,10 @@ func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
 // lineUp finds out which gang is next in each queue, and how the queue stands with it. That is what the tournament of
 // lines.go would find if it began now with all that wait.
 func (c *Core) lineUp(now time.Time) {
-	if now.Before(c.linedUp.Add(standingsFor)) {
+	if now.Before(c.tree.linedUp.Add(standingsFor)) {
 		return
 	}
-	c.linedUp = now
+	c.tree.linedUp = now
 	c.tree.root.lineUp()
 }
 
@@ -185,9 +185,9 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		return "", "", time.Time{}
 	case g.mandate != nil:
 		return "its home looks for gangs without which each of its pods would have a node", "", time.Time{}
-	case g.paused(now, c.limitsVersion) && g.pause.found == foundYoung:
+	case g.paused(now, c.tree.version) && g.pause.found == foundYoung:
 		return foundYoung, "the first of them may be evicted", g.pause.until
-	case g.paused(now, c.limitsVersion):
+	case g.paused(now, c.tree.version):
 		switch words = g.pause.found; {
 		case words == "":
 			words = "nobody is evicted for it now: " + cmp.Or(g.pause.why, "no gangs were found whose eviction would let it start")

@@ -224,7 +224,7 @@ func (s *store) rebuilt(c *Core) {
 	for key, g := range c.gangs {
 		if f := fresh.gangs[key]; f != nil && f.res != nil && g.res != nil && g.res.overdue { // by the time that has passed
 			f.res.overdue = true
-			fresh.settle(f)
+			fresh.ledger.settle(f)
 		}
 	}
 	fresh.tree.recompute()

@@ -136,7 +136,7 @@ func (c *Core) ageSupply(now time.Time) {
 	s, gate := &c.supply, c.tree.root.gate
 	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= unplacedFor {
 		if u := s.unsaid[0]; u.gang.res != nil && u.gang.res.unplacedAt.Equal(u.at) {
-			c.setUnplaced(u.gang, nil, false)
+			c.ledger.setUnplaced(u.gang, nil, false)
 		}
 		s.unsaid = s.unsaid[1:]
 	}
@@ -182,28 +182,9 @@ func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplace
 		c.owners.Table().OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
 		return
 	}
-	c.setUnplaced(g, demand.Min(g.res.demand).Positive(), m.GetRepairs())
+	c.ledger.setUnplaced(g, demand.Min(g.res.demand).Positive(), m.GetRepairs())
 	if g.res.unplacedAt = now; len(g.res.unplaced) > 0 {
 		c.supply.unsaid = append(c.supply.unsaid, unplaced{g, now})
-	}
-}
-
-func (c *Core) setUnplaced(g *gang, demand api.Resources, repairs bool) {
-	r, gate := g.res, c.tree.root.gate
-	was, now := r.unplaced, demand // of what others have meanwhile
-	if r.repairs {
-		gate.repairs.add(was, -1)
-		was = nil
-	}
-	if r.unplaced, r.repairs = demand, repairs; repairs {
-		gate.repairs.add(now, 1)
-		now = nil
-	}
-	more := now.Sub(was)
-	gate.unplaced.add(more, 1)
-	r.tenant.unplaced.add(more, 1)
-	if !more.Fits(nil) {
-		c.turns.freedAt(c.tree.root)
 	}
 }
 

@@ -45,24 +45,6 @@ type request struct {
 	denial      denialText    // what it was told
 }
 
-// becomes changes what a reservation is charged, and remembers the most that it was since its gang started, of as many
-// resources as a gang may be charged.
-func (r *reservation) becomes(demand api.Resources) {
-	if r.started {
-		r.most, _ = r.peak().Max(demand).Foremost(api.MaxGangResources, nil)
-	}
-	if !r.started || r.most.Fits(demand) {
-		r.most = nil
-	}
-	r.demand = demand
-}
-
-// peak is the most that the gang was charged since it started.
-func (r *reservation) peak() api.Resources { return r.demand.Max(r.most) }
-
-// had reports whether a gang was charged as much before: what it asks for beyond that replaces nothing that it lost.
-func (g *gang) had(demand api.Resources) bool { return g.res != nil && demand.Fits(g.res.peak()) }
-
 // enqueue lets a request wait. list puts it into its queue's order, once its fields are set.
 func (c *Core) enqueue(r *request) {
 	r.gang.req = r
@@ -83,7 +65,7 @@ func (c *Core) withdraw(r *request) {
 	c.ring[len(c.ring)-1] = nil
 	c.ring = c.ring[:len(c.ring)-1]
 	r.slot = -1
-	c.bar(r.gang, false)
+	c.ledger.bar(r.gang, false)
 	n := c.namespaces[r.namespace]
 	moved := n.requests[len(n.requests)-1]
 	n.requests[r.place], moved.place = moved, r.place

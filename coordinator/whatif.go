@@ -194,7 +194,7 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 		}
 	}
 	c.tree.dirty = true
-	c.limitsVersion++
+	c.tree.version++
 	return named, ""
 }
 
@@ -236,7 +236,7 @@ type whatIf struct {
 // refresh makes anew what follows from limits and requests.
 func (x *whatIf) refresh() {
 	c := x.core
-	c.tree.nextFair, c.linedUp = time.Time{}, time.Time{}
+	c.tree.nextFair, c.tree.linedUp = time.Time{}, time.Time{}
 	c.tree.recompute()
 	c.tree.updateFair(x.now)
 	c.lineUp(x.now)
@@ -469,7 +469,7 @@ func (x *whatIf) toll(g *gang) *wire.Toll {
 // exposed says whether a gang that is charged may be evicted for others.
 func (c *Core) exposed(now time.Time, g *gang) string {
 	var words []string
-	if why := c.spares(now, g, wire.Rule_RULE_RECLAIM); why != "" && why != tooYoung {
+	if why := g.spares(now, wire.Rule_RULE_RECLAIM); why != "" && why != tooYoung {
 		return "nobody may have it evicted: " + why
 	}
 	if why, by := g.reclaimers(); by != nil {

@@ -135,7 +135,7 @@ func TestSnapshotSeesChanges(t *testing.T) {
 	waits := c.ring[judged]
 	leaf := waits.queue
 	for what, change := range map[string]func(){
-		"a field of the core":     func() { c.linedUp = c.linedUp.Add(1) },
+		"a field of the core":     func() { c.tree.linedUp = c.tree.linedUp.Add(1) },
 		"a field of the tree":     func() { c.tree.dirty = !c.tree.dirty },
 		"a field of a queue":      func() { leaf.report.reported = !leaf.report.reported },
 		"an element of a vector":  func() { c.tree.root.charged[0].lo++ },
