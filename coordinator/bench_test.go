@@ -106,7 +106,7 @@ func BenchmarkShares(b *testing.B) {
 			}
 			for b.Loop() {
 				c.now = c.now.Add(wantedEvery)
-				c.core.lookAtShares(c.now)
+				c.core.reports.lookAtShares(c.now, c.core.tree)
 			}
 		})
 	}

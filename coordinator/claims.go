@@ -37,7 +37,7 @@ const (
 
 // claim judges a plan.
 func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Claim) {
-	g := c.gang(m.GetGang())
+	g := c.roster.at(m.GetGang())
 	if g.res != nil && g.res.claim != nil && g.res.claim.mandate == m.GetMandate() {
 		b.replyClaim(from, g, m.GetMandate(), true, "", nil) // a repeat
 		return
@@ -51,7 +51,7 @@ func (c *Core) claim(now time.Time, b *batch, from api.Incarnation, m *wire.Clai
 		refuse("its mandate is over")
 		return
 	}
-	c.endMandate(g)
+	c.mandates.end(g)
 	if len(m.GetVictims()) == 0 && (len(m.GetAwaits()) == 0 || g.req == nil) {
 		if m.GetStale() {
 			g.retry(now, c.tree.version, m.GetWhy())
@@ -81,7 +81,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		return nil, "it makes room for another gang itself"
 	case r != nil && (r.barred != nil || !r.mayClaim() || r.serial != x.serial || r.borrows() != nil):
 		return nil, "it asks for something else now"
-	case r != nil && (c.elsewhere(g, r.pods) > 0 || c.charged[g.key.uid] != nil && c.charged[g.key.uid] != g):
+	case r != nil && (c.roster.elsewhere(g, r.pods) > 0 || c.roster.other(g) != nil):
 		return nil, "its pods are charged elsewhere"
 	}
 	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.tree.version,
@@ -95,7 +95,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	displacedBy := c.ledger.displacedBy(g)
 	seen, awaited := map[*gang]bool{}, api.SetOf(m.GetAwaits())
 	for _, w := range m.GetVictims() {
-		v := victim{gang: c.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
+		v := victim{gang: c.roster.gangs[gangKey{w.GetGang().GetQueue(), w.GetGang().GetUid()}], attempt: w.GetAttempt()}
 		if v.gang == nil || v.gang == g || seen[v.gang] || !v.open() {
 			return nil, "a gang that was to go has changed"
 		}
@@ -139,7 +139,7 @@ func (c *Core) fitsWithout(r *request, victims []victim) bool {
 	for _, v := range victims {
 		v.gang.res.queue.move(v.amounts(), 1)
 	}
-	return full == nil && c.path(r.queue) == nil
+	return full == nil && c.tree.path(r.queue) == nil
 }
 
 // accept makes a claim stand, with the put that decides.
@@ -149,7 +149,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	if g.res == nil {
 		reservationFor(c, b, r).follow(r)
 		if g.ref.GetSingle() { // its record names its pod
-			c.name(g, r.pods)
+			c.roster.name(g, r.pods)
 		}
 	}
 	g.res.awaits, g.res.within = slices.Clone(m.GetAwaits()), m.GetWithin()
@@ -275,17 +275,6 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.ledger.setLeaving(g, true)
 }
 
-// refuseClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
-// it, and grants nothing else.
-func refuseClosing(now time.Time, c *Core, b *batch, to api.Incarnation, g *gang, demand api.Resources, pods []uint64) {
-	if !demand.Equal(g.res.demand) && demand.Fits(g.res.demand) && g.batch != b.id {
-		c.ledger.charge(g, demand)
-		c.name(g, pods)
-		c.put(b, g)
-	}
-	c.refuse(now, to, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends with its pods")
-}
-
 // yieldsToNobody has a gang leave that its home closes because it was short for too long.
 func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
 	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})
@@ -369,11 +358,12 @@ func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
 	if g.res.claim = nil; !real {
 		g.res.queue.move(x.promised, -1)
 	}
-	denied := c.path(r.queue)
+	denied := c.tree.path(r.queue)
 	if denied == nil {
 		denied = c.tree.over(r.queue, r.delta, r.demand, nil)
 	}
-	if denied != nil || c.elsewhere(g, r.pods) > 0 || !b.fits(c.recordBytes(g)+reservationBytes(g.ref, r.demand, r.pods), c.cfg.BatchBytes) {
+	bytes := c.recordBytes(g) + reservationBytes(g.ref, r.demand, r.pods)
+	if denied != nil || c.roster.elsewhere(g, r.pods) > 0 || !b.fits(bytes, c.cfg.BatchBytes) {
 		if g.res.claim = x; !real {
 			g.res.queue.move(x.promised, 1)
 		}
@@ -416,7 +406,7 @@ func (c *Core) dropClaim(now time.Time, b *batch, x *claim, why string) {
 func (c *Core) loadClaims(records []StoredReservation) {
 	for _, s := range records {
 		w := s.Record.GetClaim()
-		g := c.gangs[gangKey{s.Record.GetGang().GetQueue(), s.Record.GetGang().GetUid()}]
+		g := c.roster.gangs[gangKey{s.Record.GetGang().GetQueue(), s.Record.GetGang().GetUid()}]
 		if w == nil || g == nil || g.res == nil || g.res.closing || fault.On(fault.ClaimForgotten) {
 			continue
 		}
@@ -431,7 +421,7 @@ func (c *Core) loadClaims(records []StoredReservation) {
 		}
 		x := &claim{gang: g, lacked: lacked, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
 		for _, v := range w.GetVictims() {
-			of := victim{gang: c.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], attempt: v.GetAttempt()}
+			of := victim{gang: c.roster.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], attempt: v.GetAttempt()}
 			if of.pods, err = readSurplus(v.GetPods()); err != nil {
 				c.log(LevelError, "victim ignored", "gang", g.key.uid, "error", err)
 				continue

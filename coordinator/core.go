@@ -23,69 +23,48 @@ type Core struct {
 	term int64
 	out  []Output
 
-	tree         *tree
-	gangs        map[gangKey]*gang
-	patientGangs map[string]patient // by kind of device (patience.go)
-	charged      map[string]*gang   // by UID: those with a reservation
-	pods         map[uint64]*gang   // by api.PodID: the one that the pod is charged to (pods.go)
-	tombstones   []tombstone        // of forgotten gangs, oldest first
-	open         int                // reservations
+	// The parts, none of which knows those below it here.
+	tree     *tree      // of queues
+	turns    tournament // of demand classes that are due (lines.go, wake.go)
+	ledger   ledger     // of what queues have
+	earmarks earmarks   // what queues keep free for whom
+	supply   supply     // what nodes have
+	patience patience   // who keeps what it holds
+	rights   rights     // of namespaces to use queues
+	roster   roster     // of gangs
+	mandates mandates   // to plan whom to evict
+	reports  reports    // to homes
+	owners   *owners.Owners
 
-	inbox  []Message // accepted, not acted on
-	asked  int64     // pods that those requests are for which came since the inbox was last acted on
-	flight *batch    // the transaction that is not answered yet
-	acted  time.Time // when reservations were last changed
-	seq    uint64    // of the last transaction
+	inbox      []Message // accepted, not acted on
+	asked      int64     // pods that those requests are for which came since the inbox was last acted on
+	flight     *batch    // the transaction that is not answered yet
+	acted      time.Time // when reservations were last changed
+	seq        uint64    // of the last transaction
+	limitsLast bool      // it was one of limits
+	crowded    bool      // a grant did not fit into it: the next one takes nothing else first
+	unclosed   bool      // it left victims that are to be closed to the next one
 
-	// waiting.go, demand.go
-	turns     tournament     // of demand classes that are due (lines.go, wake.go)
-	ring      []*request     // all that wait, in no order
-	fresh     []*request     // those of them that an answer is owed to
-	cursor    int            // of the sweep over ring
-	postponed []*demandClass // due for the next transaction: this one has their gang's key already
-	ledger    ledger         // of what queues have
-	earmarks  earmarks       // what queues keep free for whom
-	supply    supply         // of the nodes (supply.go)
-	crowded   bool           // a grant did not fit into the last transaction: the next one takes nothing else first
+	// waiting.go
+	ring      []*request      // all that wait, in no order
+	fresh     []*request      // those of them that an answer is owed to
+	cursor    int             // of the sweep over ring
+	postponed []*demandClass  // due for the next transaction: this one has their gang's key already
+	waits     []time.Duration // of requests that were granted
 
-	// mandate.go, bar.go, claims.go
-	stuck          []*gang // that have quota and find no room
-	mandated       []*gang // with a mandate, in the order in which they were given
-	mandates       uint64  // given in this term
-	consideredLast string  // queue
-	found          found
-	claims         []*claim
-	unclosed       bool    // the last transaction left victims that are to be closed to the next one
-	yielding       []*gang // closed for a claim
-	nextYields     time.Time
-	dropped        []droppedClaim
-	Claims         ClaimCounts
+	// claims.go
+	claims     []*claim
+	yielding   []*gang // closed for a claim
+	nextYields time.Time
+	dropped    []droppedClaim
+	Claims     ClaimCounts
 
 	// limits.go
-	synced       bool
 	due          map[string]bool // queues whose record may differ from what their object says
 	finalizers   map[string]bool // queues whose finalizer may have to change
-	limitsLast   bool            // the last transaction was one of limits
 	restored     int             // queues whose resourceVersion went back
 	nextAskAgain time.Time
 	created      map[string]time.Time // when root and default were last asked for
-
-	// rights.go
-	namespaces       map[string]*namespace
-	namespacesSynced bool
-	selectors        int        // in force
-	entitled         []*request // with bound pods, and the right to use their queue since then
-
-	owners *owners.Owners // which shard owns which bucket, and whether all that is bound is known (table.go)
-
-	// report.go, standing.go
-	nextReport  time.Time
-	nextWanted  time.Time // when shares are looked at again of queues that want something else,
-	nextShares  time.Time // and of all others
-	nextKnown   time.Time
-	nextVersion uint64
-
-	waits []time.Duration // of requests that were granted
 }
 
 // gangKey names a reservation as its key in the store does.
@@ -96,12 +75,15 @@ func New(cfg Config, e Elected) *Core {
 	tree := newTree()
 	c := &Core{
 		cfg: cfg.withDefaults(), self: e.Incarnation, term: e.Term, seq: e.Sequence,
-		turns: tournament{tree: tree}, tree: tree, gangs: map[gangKey]*gang{}, charged: map[string]*gang{},
-		pods: map[uint64]*gang{}, patientGangs: map[string]patient{},
-		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{}, namespaces: map[string]*namespace{},
-		supply: supply{said: map[api.Incarnation]*supplied{}},
+		turns: tournament{tree: tree}, tree: tree,
+		due: map[string]bool{}, finalizers: map[string]bool{}, created: map[string]time.Time{},
 	}
 	c.ledger = ledger{tree: tree, turns: &c.turns, displacements: displacements{}}
+	c.supply = supply{ledger: &c.ledger, ungated: c.cfg.Ungated, said: map[api.Incarnation]*supplied{}}
+	c.roster = roster{ledger: &c.ledger, gangs: map[gangKey]*gang{}, charged: map[string]*gang{}, pods: map[uint64]*gang{}}
+	c.mandates = mandates{ledger: &c.ledger, term: e.Term}
+	c.patience = patience{lasts: c.cfg.PatientFor, gangs: map[string]patient{}}
+	c.rights = rights{tree: tree, names: map[string]*namespace{}}
 	c.earmarks = earmarks{turns: &c.turns, after: c.cfg.EarmarkAfter, shortest: c.cfg.EarmarkFor, rest: c.cfg.EarmarkRest}
 	c.owners = c.newOwners(e)
 	for _, s := range e.Limits {
@@ -119,8 +101,8 @@ func New(cfg Config, e Elected) *Core {
 	if lost > 0 {
 		c.owners.Lose()
 	}
-	c.nextKnown = e.Now.Add(c.cfg.KnownEvery)
-	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.open,
+	c.reports.known = e.Now.Add(c.cfg.KnownEvery)
+	c.log(LevelInfo, "elected", "term", e.Term, "reservations", c.roster.open,
 		"queues", len(e.Limits), "shards", len(e.Shards), "refilling", c.owners.Refilling())
 	return c
 }
@@ -166,9 +148,9 @@ func (c *Core) Step(now time.Time, ev Event) {
 	case QueuesSynced:
 		c.queuesSynced()
 	case NamespaceSeen:
-		c.namespaceSeen(ev)
+		c.rejudgeRights(c.rights.seen(ev))
 	case NamespaceGone:
-		c.namespaceGone(ev)
+		c.rejudgeRights(c.rights.gone(ev))
 	case NamespacesSynced:
 		c.rightsSynced()
 	case ShardUp:
@@ -202,13 +184,13 @@ func (c *Core) tick(now time.Time) {
 	c.owners.LookAgain()
 	c.earmarks.age(now)
 	c.earmarks.turn(now)
-	c.ageSupply(now)
+	c.supply.age(now)
 	c.sweep(now)
 	c.findMandates(now)
 	c.tellAgain(now)
 	c.report(now)
 	c.known(now)
-	c.expireTombstones(now)
+	c.roster.expire(now)
 	if !now.Before(c.nextAskAgain) {
 		c.nextAskAgain = now.Add(c.cfg.RetryEvery)
 		c.checkFinalizers()
@@ -222,7 +204,7 @@ func (c *Core) message(now time.Time, m Message) {
 	}
 	switch body := m.Body.GetBody().(type) {
 	case *wire.Envelope_Supply:
-		c.supplySeen(m.From, body.Supply)
+		c.supply.seen(c.owners.Table(), m.From, body.Supply)
 	case *wire.Envelope_Unplaced:
 		c.unplacedSeen(now, m.From, body.Unplaced)
 	case *wire.Envelope_Refilled:
@@ -354,7 +336,7 @@ const statusBytes = 8 << 20
 func (c *Core) Status() *wire.StatusReply {
 	s := &wire.StatusReply{
 		Incarnation: string(c.self), Role: "coordinator", Term: uint64(c.term),
-		Reservations: uint32(c.open), GangsTotal: uint32(len(c.ring)),
+		Reservations: uint32(c.roster.open), GangsTotal: uint32(len(c.ring)),
 	}
 	if c.owners.Table() != nil {
 		s.TableEpoch = uint64(c.owners.Table().Epoch)
@@ -390,7 +372,8 @@ type Counts struct {
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	n := Counts{Reservations: int(c.open), Waiting: len(c.ring), Earmarks: len(c.earmarks.at), Shards: c.owners.Shards()}
+	n := Counts{Reservations: int(c.roster.open), Waiting: len(c.ring), Earmarks: len(c.earmarks.at),
+		Shards: c.owners.Shards()}
 	if c.owners.Table() != nil {
 		n.Epoch = c.owners.Table().Epoch
 	}

@@ -111,7 +111,7 @@ func (a *demandClass) count(counts bool) {
 }
 
 func (c *Core) unlist(r *request) {
-	c.unexpect(r)
+	r.unexpect()
 	a := r.demandClass
 	if a == nil {
 		return

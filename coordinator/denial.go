@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -60,63 +59,12 @@ func (c *Core) short(r *request, path *shortfall) *shortfall {
 		}
 	}
 	if l == nil {
-		l = c.lacks(r)
+		l = c.tree.lacks(r)
 	}
 	if l == nil && len(c.ledger.barring) > 0 {
 		l = c.ledger.barred(r)
 	}
 	return l
-}
-
-// path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means that it
-// is not known yet.
-func (c *Core) path(q *queue) *shortfall {
-	for p := q; p != nil; p = p.parent {
-		l := shortfall{queue: p}
-		switch {
-		case !c.exists(p) && p.parent != nil && !c.synced:
-			// not judged to be missing before the first list
-		case !c.exists(p) && p == q && p.parent != nil:
-			l.reason = wire.DenyReason_DENY_QUEUE_NOT_FOUND
-		case !c.exists(p) && p.parent != nil:
-			l.reason = wire.DenyReason_DENY_PARENT_NOT_FOUND
-		case p.closedReason() != "":
-			l.reason = wire.DenyReason_DENY_QUEUE_CLOSED
-		case p.object != nil && (p.limits == nil || p.limits.record.GetDeleted()), p.limits == nil && !c.synced:
-			// its limits are being written, or may be
-		default:
-			continue
-		}
-		return &l
-	}
-	if q.parent == nil || slices.ContainsFunc(q.children, c.exists) {
-		return &shortfall{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
-	}
-	return nil
-}
-
-// exists reports whether there is a Queue object, or was when the last coordinator looked.
-func (c *Core) exists(q *queue) bool {
-	return q.object != nil || !c.synced && q.limits != nil && !q.limits.record.GetDeleted()
-}
-
-// closedReason returns why the queue and its descendants admit nothing, "" if they do.
-func (q *queue) closedReason() string {
-	switch o := q.object; {
-	case q.parent == nil && (o == nil || o.Deleting):
-		return "" // without a root there are just no limits at the root
-	case o != nil && o.Deleting:
-		return "is being deleted"
-	case o == nil && q.limits != nil && q.limits.record.GetDeleted():
-		return "was deleted"
-	case o != nil && o.Closed || q.limits != nil && q.limits.record.GetClosed():
-		return "is closed"
-	case o != nil && o.Invalid != "" && q.limits == nil:
-		return "cannot be read: " + o.Invalid
-	case q.unprotected():
-		return noFinalizer
-	}
-	return ""
 }
 
 // deny lets all who ask for the same wait on, by the judgement of the first.
@@ -149,8 +97,8 @@ func (c *Core) inform(now time.Time, r *request, l *shortfall) {
 		c.earmarks.aging = append(c.earmarks.aging, r)
 	}
 	if l.reason != wire.DenyReason_DENY_SUPPLY {
-		c.unexpect(r)
-	} else if later := c.expect(r); later != nil {
+		r.unexpect()
+	} else if later := r.expect(); later != nil {
 		l = later
 	}
 	w, old := c.text(r, l), r.denial

@@ -37,7 +37,7 @@
 //     checked against limits that were written before it.
 //   - After each transaction that increased a sum, charged <= capability holds for every queue and limited resource, except for
 //     records marked as forced, whose pods somebody else bound.
-//   - No two reservations name the same pod (pods.go).
+//   - No two reservations name the same pod (roster.go).
 //   - The cost of a step is bounded, apart from what is new and what is granted: after quota was freed, a bounded number of
 //     demand classes is evaluated again, divided among the queues (wake.go).
 //   - What is bounded and shared is taken in turn, so that no tenant (a namespace in a queue) fills it for the others:

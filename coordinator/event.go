@@ -219,3 +219,30 @@ func (DeleteReservation) op() {}
 func (PutLimits) op()         {}
 func (DeleteLimits) op()      {}
 func (PutTable) op()          {}
+
+// sender reports whether the table names the sender of a request for the bucket of the gang's queue, since before the
+// epoch under which it asks.
+func (c *Core) sender(m Message) (gangKey, bool) {
+	var ref *wire.GangRef
+	var epoch uint64
+	switch body := m.Body.GetBody().(type) {
+	case *wire.Envelope_Reserve:
+		ref, epoch = body.Reserve.GetGang(), body.Reserve.GetTableEpoch()
+	case *wire.Envelope_Unreserve:
+		ref, epoch = body.Unreserve.GetGang(), body.Unreserve.GetTableEpoch()
+	case *wire.Envelope_Close:
+		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
+	case *wire.Envelope_Claim:
+		ref, epoch = body.Claim.GetGang(), body.Claim.GetTableEpoch()
+	case *wire.Envelope_Condemn:
+		ref, epoch = body.Condemn.GetGang(), body.Condemn.GetTableEpoch()
+	case *wire.Envelope_Stuck:
+		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
+	}
+	if c.owners.Table() == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
+		return gangKey{}, false
+	}
+	bucket := api.BucketOf(ref.GetQueue())
+	owns := c.owners.Table().Owner(bucket) == m.From && api.Epoch(epoch) >= c.owners.Table().Changed[bucket]
+	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
+}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,7 +56,7 @@ type reservation struct {
 	least       int       // it runs, and may lose single pods as long as so many are left; 0: all of them or none
 	rank        api.Rank
 	tenant      *tenant
-	pods        []uint64 // api.PodID of those that demand is for, sorted (pods.go)
+	pods        []uint64 // api.PodID of those that demand is for, sorted (roster.go)
 	place       int      // in queue.reserved
 
 	// claims.go
@@ -219,4 +220,42 @@ func (r *reservation) offers(now time.Time) int {
 		return 0
 	}
 	return r.spare()
+}
+
+// podSet returns the pods that a request or a record names, sorted. A gang of one has its own pod.
+func (g *gang) podSet(named []uint64) ([]uint64, error) {
+	if g.ref.GetSingle() {
+		if g.own[0] == 0 {
+			g.own[0] = api.PodID(g.key.uid)
+		}
+		return g.own[:], nil
+	}
+	for i := 1; i < len(named); i++ {
+		if named[i-1] >= named[i] {
+			return nil, fmt.Errorf("pods: not sorted, or one is named twice")
+		}
+	}
+	return named, nil
+}
+
+// hasAll reports whether the gang's reservation names all of these pods: then what is bound of them beyond its demand
+// is a growth of pods that were admitted, by a resize in place.
+func (g *gang) hasAll(pods []uint64) bool {
+	if g.res == nil || len(pods) == 0 {
+		return false
+	}
+	for _, p := range pods {
+		if _, found := slices.BinarySearch(g.res.pods, p); !found {
+			return false
+		}
+	}
+	return true
+}
+
+// charged returns the revision and the demand of the gang's record, nothing when there is none in the store.
+func (g *gang) charged() (revision int64, demand []*wire.Amount) {
+	if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
+		return 0, nil
+	}
+	return g.res.revision, wire.FromResources(g.res.demand)
 }

@@ -80,7 +80,7 @@ func TestGarbage(t *testing.T) {
 		t.Errorf("%v is charged in all", left)
 	}
 	c.Step(now.Add(2*tombstoneTTL), Tick{})
-	if len(c.gangs) != 1 {
-		t.Errorf("%d gangs are remembered, one has something", len(c.gangs))
+	if len(c.roster.gangs) != 1 {
+		t.Errorf("%d gangs are remembered, one has something", len(c.roster.gangs))
 	}
 }

@@ -41,7 +41,7 @@ func (c *Core) loadLimits(s StoredLimits) {
 			c.log(LevelError, "cannot decode namespaceSelector: no namespace may use the queue", "key", s.Key, "error", err)
 		}
 	}
-	c.setLimits(c.tree.at(l.record.GetQueue()), l)
+	c.rights.setLimits(c.tree.at(l.record.GetQueue()), l)
 	c.tree.dirty = true
 	c.due[l.record.GetQueue()] = true
 }
@@ -135,10 +135,10 @@ func (c *Core) queueGone(ev QueueGone) {
 }
 
 func (c *Core) queuesSynced() {
-	if c.synced {
+	if c.tree.synced {
 		return
 	}
-	c.synced = true
+	c.tree.synced = true
 	c.nextAskAgain = time.Time{}
 	c.tree.root.walk(func(q *queue) {
 		q.report.reported = false
@@ -170,7 +170,7 @@ func (c *Core) changeLimits(b *batch) bool {
 			delete(c.due, path)
 			continue
 		}
-		next, write := c.wanted(q)
+		next, write := c.tree.wanted(q)
 		if !write {
 			delete(c.due, path)
 			continue
@@ -192,14 +192,13 @@ func (c *Core) changeLimits(b *batch) bool {
 		// across the tree. Weights decide who is next, and no denial.
 		reaches := next.entitles() || q.limits.entitles()
 		was := q.limits
-		c.setLimits(q, next)
+		c.rights.setLimits(q, next)
 		if !was.sameSelector(next) {
 			c.rightsChanged(q)
 			q.walk(func(p *queue) { p.report.reported = false })
 		}
 		q.report.reported = false
-		c.tree.dirty = true
-		c.tree.version++
+		c.tree.limitsChanged()
 		c.finalizers[path] = true
 		if reaches || len(c.ledger.barring) > 0 {
 			c.turns.changedEverywhere()
@@ -212,11 +211,11 @@ func (c *Core) changeLimits(b *batch) bool {
 }
 
 // wanted is what the record of a queue should be, and whether that has to be written.
-func (c *Core) wanted(q *queue) (next *limits, write bool) {
+func (t *tree) wanted(q *queue) (next *limits, write bool) {
 	o, now := q.object, q.limits
 	unheld := q.unheld() && !fault.On(fault.UnheldQueue)
 	switch {
-	case o == nil && (now == nil || !c.synced):
+	case o == nil && (now == nil || !t.synced):
 		return now, false
 	case o == nil && q.members.admitted == 0:
 		return nil, true
@@ -284,7 +283,7 @@ func (c *Core) askFinalizers(now time.Time) {
 		delete(c.finalizers, path)
 		q := c.tree.byPath[path]
 		if path == api.RootQueue || path == api.DefaultQueue {
-			if c.synced && (q == nil || q.object == nil) {
+			if c.tree.synced && (q == nil || q.object == nil) {
 				if at, asked := c.created[path]; !asked || now.Sub(at) >= c.cfg.RetryEvery {
 					c.created[path] = now
 					c.out = append(c.out, CreateQueue{Name: path})

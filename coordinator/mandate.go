@@ -37,6 +37,17 @@ const (
 	lookedByTick     = 8 * lookedAtMost // gangs that mandates of a Tick look at, before the last one
 )
 
+// mandates are those that are open, and who may be given one.
+type mandates struct {
+	ledger *ledger
+	term   int64
+	given  uint64  // in this term
+	open   []*gang // with a mandate, in the order in which they were given
+	stuck  []*gang // that have quota and find no room
+	last   string  // queue that was considered
+	found  found
+}
+
 // mandate is the one that a gang was given last.
 type mandate struct {
 	number  uint64
@@ -84,7 +95,7 @@ const (
 // stuckSaid takes note of a gang that finds no room.
 func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
 	key, ok := c.sender(m)
-	g := c.gangs[key]
+	g := c.roster.gangs[key]
 	if !ok || g == nil || g.res == nil || g.res.closing || g.req != nil ||
 		g.res.attempt != s.GetAttempt() || s.GetSerial() < g.serial {
 		return
@@ -99,7 +110,7 @@ func (c *Core) stuckSaid(now time.Time, m Message, s *wire.Stuck) {
 	}
 	if !g.stuck.listed {
 		g.stuck.listed = true
-		c.stuck = append(c.stuck, g)
+		c.mandates.stuck = append(c.mandates.stuck, g)
 	}
 	g.stuck.seen, g.stuck.from = now, m.From
 }
@@ -110,12 +121,12 @@ func (g *gang) lacksRoom(now time.Time) bool {
 }
 
 // evicts reports whether some queue may take from others, and all that is charged is known.
-func (c *Core) evicts() bool { return c.tree.evicts && c.owners.Complete() && c.synced }
+func (c *Core) evicts() bool { return c.tree.evicts && c.owners.Complete() && c.tree.synced }
 
 // findMandates looks at the next few gangs that wait, and gives mandates.
 func (c *Core) findMandates(now time.Time) {
-	c.endMandates(now)
-	c.stuck = slices.DeleteFunc(c.stuck, func(g *gang) bool {
+	c.mandates.endOverdue(now)
+	c.mandates.stuck = slices.DeleteFunc(c.mandates.stuck, func(g *gang) bool {
 		if !g.lacksRoom(now) {
 			g.stuck.listed = false
 		}
@@ -134,7 +145,7 @@ func (c *Core) findMandates(now time.Time) {
 	})
 	c.tree.root.observe(now)
 	var due []*gang
-	for _, g := range c.considered(now) {
+	for _, g := range c.mandates.considered(now) {
 		a := g.ask()
 		lacks := a.lacks()
 		rule := wire.Rule_RULE_UNKNOWN
@@ -154,16 +165,19 @@ func (c *Core) findMandates(now time.Time) {
 			due = append(due, g)
 		}
 	}
-	looked, before := 0, inTurn(due, c.mandated)
+	looked, before := 0, inTurn(due, c.mandates.open)
 	for _, g := range due {
 		most := mandatesAtOnce
 		if before[g] > 0 {
 			most -= mandatesKept
 		}
-		if len(c.mandated) >= most || looked >= lookedByTick {
+		if len(c.mandates.open) >= most || looked >= lookedByTick {
 			break
 		}
-		looked += c.giveMandate(now, g)
+		n, said := c.mandates.give(now, g)
+		if looked += n; said != nil {
+			c.send(said.to, said.body)
+		}
 	}
 }
 
@@ -227,16 +241,16 @@ func (g *gang) paused(now time.Time, limits uint64) bool {
 
 // considered are the gangs that this Tick looks at: of a few queues at a time, the first that wait, and some of
 // those that are stuck, which come last in the list from then on.
-func (c *Core) considered(now time.Time) (out []*gang) {
+func (m *mandates) considered(now time.Time) (out []*gang) {
 	var leaves []*queue
-	c.tree.root.walkWaiting(func(q *queue) {
+	m.ledger.tree.root.walkWaiting(func(q *queue) {
 		if q.order.classes != nil && q.order.classes.Len() > 0 && q.mayClaim() {
 			leaves = append(leaves, q)
 		}
 	})
 	stuck := map[*queue][]*gang{}
-	for _, g := range c.stuck {
-		if q := g.res.queue; g.res.claim == nil && g.mandate == nil && !g.paused(now, c.tree.version) {
+	for _, g := range m.stuck {
+		if q := g.res.queue; g.res.claim == nil && g.mandate == nil && !g.paused(now, m.ledger.tree.version) {
 			if stuck[q] == nil {
 				leaves = append(leaves, q)
 			}
@@ -245,13 +259,13 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 	}
 	slices.SortFunc(leaves, func(a, b *queue) int { return strings.Compare(a.path, b.path) })
 	leaves = slices.Compact(leaves)
-	from, _ := slices.BinarySearchFunc(leaves, c.consideredLast, func(q *queue, path string) int {
+	from, _ := slices.BinarySearchFunc(leaves, m.last, func(q *queue, path string) int {
 		return cmp.Or(strings.Compare(q.path, path), -1) // the first after it
 	})
 	for i := range leaves {
 		q := leaves[(from+i)%len(leaves)]
 		if q.order.classes != nil && q.mayClaim() {
-			out = c.firstOf(now, q, firstOfTenant, seenOfTenant, out)
+			out = firstOf(now, m.ledger.tree.version, q, firstOfTenant, seenOfTenant, out)
 		}
 		if of := stuck[q]; of != nil {
 			of = stuckInTurn(now, of)
@@ -259,10 +273,10 @@ func (c *Core) considered(now time.Time) (out []*gang) {
 			for _, g := range of {
 				taken[g] = true
 			}
-			c.stuck = append(slices.DeleteFunc(c.stuck, func(g *gang) bool { return taken[g] }), of...)
+			m.stuck = append(slices.DeleteFunc(m.stuck, func(g *gang) bool { return taken[g] }), of...)
 			out = append(out, of...)
 		}
-		c.consideredLast = q.path
+		m.last = q.path
 		if len(out) >= consideredAtOnce {
 			break
 		}
@@ -289,7 +303,7 @@ func stuckInTurn(now time.Time, gangs []*gang) []*gang {
 
 // firstOf appends the first gangs of a queue that may be given a mandate: so many of each namespace, among so many.
 // Those for which nobody might be evicted stand in nobody's way, nor do those for which no plan was found.
-func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []*gang {
+func firstOf(now time.Time, limits uint64, q *queue, most, among int, out []*gang) []*gang {
 	type taken struct{ first, seen int }
 	by, all := map[string]*taken{}, taken{}
 	q.order.classes.Ascend(func(a *demandClass) bool {
@@ -304,7 +318,7 @@ func (c *Core) firstOf(now time.Time, q *queue, most, among int, out []*gang) []
 				return len(by) < len(q.members.tenants) && all.seen < tenantsAtOnce*among // others of the queue come after it
 			}
 			of.seen, all.seen = of.seen+1, all.seen+1
-			if !r.waitsForQuota() || r.gang.idles(now, c.tree.version) {
+			if !r.waitsForQuota() || r.gang.idles(now, limits) {
 				continue
 			}
 			if ask := r.gang.ask(); !judged {
@@ -380,17 +394,18 @@ func (a ask) prospect(lacks []lack) (wire.Rule, title) {
 	return wire.Rule_RULE_UNKNOWN, title{}
 }
 
-// endMandates ends those of which no plan came.
-func (c *Core) endMandates(now time.Time) {
-	for _, g := range slices.Clone(c.mandated) {
+// endOverdue ends those of which no plan came.
+func (m *mandates) endOverdue(now time.Time) {
+	for _, g := range slices.Clone(m.open) {
 		if !now.Before(g.mandate.until) {
-			c.endMandate(g)
-			g.rest(now, c.tree.version, "its home made no plan in time")
+			m.end(g)
+			g.rest(now, m.ledger.tree.version, "its home made no plan in time")
 		}
 	}
 }
 
-func (c *Core) endMandate(g *gang) {
+// end takes away the mandate of a gang, if it has one.
+func (m *mandates) end(g *gang) {
 	if g.mandate == nil {
 		return
 	}
@@ -400,7 +415,7 @@ func (c *Core) endMandate(g *gang) {
 		}
 	}
 	g.mandate = nil
-	c.mandated = slices.DeleteFunc(c.mandated, func(o *gang) bool { return o == g })
+	m.open = slices.DeleteFunc(m.open, func(o *gang) bool { return o == g })
 }
 
 // lastUnder is how long the last pause was, 0 where limits have changed since.
@@ -445,57 +460,58 @@ func (g *gang) await(until time.Time, limits uint64, found string) {
 	g.pause = pause{until: until, last: g.pause.lastUnder(limits), limits: limits, found: found}
 }
 
-// giveMandate tells a gang from whom it may take what it lacks. It returns at how many gangs it looked.
-func (c *Core) giveMandate(now time.Time, g *gang) (looked int) {
+// give tells a gang from whom it may take what it lacks. It returns at how many gangs it looked, and what is sent, nil
+// for nothing.
+func (m *mandates) give(now time.Time, g *gang) (looked int, said *reply) {
+	version := m.ledger.tree.version
 	a := g.ask()
 	a.now = now
 	lacks := a.lacks()
 	to, serial := g.home()
-	rule, s := c.offerFor(now, g, a, lacks, g.pause.tried, &c.found)
-	defer c.found.clear()
+	rule, s := m.ledger.offerFor(now, g, a, lacks, g.pause.tried, &m.found)
+	defer m.found.clear()
 	if !s.enough && g.pause.tried > 0 {
-		g.rest(now, c.tree.version, g.pause.why)
-		c.ledger.bar(g, false)
-		return s.looked
+		g.rest(now, version, g.pause.why)
+		m.ledger.bar(g, false)
+		return s.looked, nil
 	}
 	if !s.enough {
 		if !s.soonest.IsZero() {
-			g.await(s.soonest, c.tree.version, foundYoung)
-			return s.looked
+			g.await(s.soonest, version, foundYoung)
+			return s.looked, nil
 		}
 		if s.taken { // it failed for no reason of its own, so the next pause is no longer
-			g.await(now.Add(pauseFirst), c.tree.version, foundTaken)
-			return s.looked
+			g.await(now.Add(pauseFirst), version, foundTaken)
+			return s.looked, nil
 		}
-		if c.ledger.bar(g, false); s.displaced {
-			g.await(now.Add(pauseFirst), c.tree.version, "")
+		if m.ledger.bar(g, false); s.displaced {
+			g.await(now.Add(pauseFirst), version, "")
 			g.pause.why = "gangs that have what it lacks took its place"
-			return s.looked
+			return s.looked, nil
 		}
-		g.rest(now, c.tree.version, s.tooLittle())
-		return s.looked
+		g.rest(now, version, s.tooLittle())
+		return s.looked, nil
 	}
-	c.mandates++
-	number := uint64(c.term)<<24 + c.mandates // no other term gives it
-	m := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number,
-		Term: c.term, Rule: rule}
+	m.given++
+	number := uint64(m.term)<<24 + m.given // no other term gives it
+	out := &wire.Mandate{GangUid: g.key.uid, Attempt: g.attempt, Serial: serial, Number: number,
+		Term: m.term, Rule: rule}
 	for _, l := range s.lacks {
 		if l.short > 0 {
-			m.Lacks = append(m.Lacks, &wire.Lack{Queue: l.at.path, Resource: l.resource, Short: l.short})
+			out.Lacks = append(out.Lacks, &wire.Lack{Queue: l.at.path, Resource: l.resource, Short: l.short})
 		}
 	}
-	s.fill(a, rule, m)
+	s.fill(a, rule, out)
 	g.mandate = &mandate{number: number, rule: rule, serial: serial, until: now.Add(mandateFor)}
 	if s.narrow || rule == wire.Rule_RULE_RECLAIM && a.mayPreemptOthers() {
 		g.mandate.kind = s.kind
 	}
-	c.mandated = append(c.mandated, g)
+	m.open = append(m.open, g)
 	for _, v := range s.first() {
 		v.gang.offeredTo = g
 		g.mandate.offered = append(g.mandate.offered, v.gang)
 	}
-	c.send(to, &wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
-	return s.looked
+	return s.looked, &reply{to, &wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: out}}}
 }
 
 // home is where a gang's last request came from, and its serial.
@@ -522,7 +538,7 @@ func (c *Core) barLowered(now time.Time) {
 		if looked >= barredAtOnce || q.order.classes == nil || q.order.classes.Len() == 0 || !q.mayClaim() {
 			return
 		}
-		for _, g := range c.firstOf(now, q, len(few), len(few), few[:0]) {
+		for _, g := range firstOf(now, c.tree.version, q, len(few), len(few), few[:0]) {
 			if looked++; looked > barredAtOnce {
 				return
 			}

@@ -52,7 +52,7 @@ func BenchmarkMandate(b *testing.B) {
 				reserve(fmt.Sprint("g", i), fmt.Sprintf("q%d", i%200), cpu(1))
 			}
 			reserve("claimant", "a", cpu(gangs/100))
-			g := c.gangs[gangKey{"a", "claimant"}]
+			g := c.roster.gangs[gangKey{"a", "claimant"}]
 			if g.req == nil || len(c.ring) != 1 {
 				b.Fatal("it does not wait")
 			}
@@ -60,18 +60,13 @@ func BenchmarkMandate(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			began, candidates := threadTime(), 0
 			for b.Loop() {
-				c.endMandate(g)
+				c.mandates.end(g)
 				g.pause = pause{}
-				c.giveMandate(now, g)
-				if g.mandate == nil {
+				_, said := c.mandates.give(now, g)
+				if said == nil {
 					b.Fatal("no mandate")
 				}
-				for _, o := range c.out {
-					if m := o.(Send).Body.GetMandate(); m != nil {
-						candidates = len(m.Candidates)
-					}
-				}
-				c.out = nil
+				candidates = len(said.body.GetMandate().Candidates)
 			}
 			b.ReportMetric(float64((threadTime()-began).Microseconds())/float64(b.N)/1000, "cpu-ms/op")
 			b.ReportMetric(float64(candidates), "candidates")
@@ -101,7 +96,7 @@ func TestMandateLooksAtAllQueues(t *testing.T) {
 		t.Fatalf("%d granted", len(r.granted))
 	}
 	a := ask{queue: r.c.tree.byPath["a"], demand: rushCPU(10)}
-	rule, s := r.c.offerFor(r.now, &gang{}, a, a.lacks(), 0, &r.c.found)
+	rule, s := r.c.ledger.offerFor(r.now, &gang{}, a, a.lacks(), 0, &r.c.mandates.found)
 	if rule != wire.Rule_RULE_RECLAIM || !s.enough || s.looked > lookedAtMost || s.looked < lookedAtMost-1 {
 		t.Errorf("%v, enough %t, after a look at %d gangs", rule, s.enough, s.looked)
 	}
@@ -123,7 +118,7 @@ func (r *rush) askAs(namespace, uid, queue string, demand api.Resources) {
 // stuck has the gangs of a queue say that they find no room.
 func (r *rush) stuck(queue string, uids ...string) {
 	for _, uid := range uids {
-		g := r.c.gangs[gangKey{queue, uid}]
+		g := r.c.roster.gangs[gangKey{queue, uid}]
 		r.say(&wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
 			Gang: g.ref, Attempt: g.attempt, Serial: g.serial, TableEpoch: 1}}})
 	}
@@ -241,9 +236,9 @@ func TestMandatesInTurn(t *testing.T) {
 			for _, uid := range numbered("s", 100) {
 				r.reserve(uid, "a", 1)
 			}
-			r.until(time.Minute, func() bool { return len(r.c.mandated) > 0 })
+			r.until(time.Minute, func() bool { return len(r.c.mandates.open) > 0 })
 			r.pass(time.Second)
-			if open := len(r.c.mandated); open != mandatesAtOnce-mandatesKept {
+			if open := len(r.c.mandates.open); open != mandatesAtOnce-mandatesKept {
 				t.Errorf("%d mandates", open)
 			}
 			r.reserve("victim", "v", 1)
@@ -252,7 +247,7 @@ func TestMandatesInTurn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := flooded()
-			g := r.c.gangs[gangKey{c.world(r), "victim"}]
+			g := r.c.roster.gangs[gangKey{c.world(r), "victim"}]
 			if g == nil {
 				t.Fatal("no gang")
 			}
@@ -269,7 +264,7 @@ func (r *rush) askInVain(n int) {
 		r.askAs("evil", uid, "v", rushCPU(1))
 	}
 	r.pass(time.Second)
-	for _, g := range r.c.gangs {
+	for _, g := range r.c.roster.gangs {
 		if g.req != nil {
 			g.rest(r.now, r.c.tree.version, "no plan")
 			g.pause.until = r.now.Add(time.Hour)
@@ -289,7 +284,7 @@ func TestMandatesLookAtFewOfATenant(t *testing.T) {
 	r.askAs("good", "victim", "v", rushCPU(1))
 	r.pass(time.Second)
 	var found []string
-	for _, g := range r.c.firstOf(r.now, r.c.tree.byPath["v"], firstOfTenant, seenOfTenant, nil) {
+	for _, g := range firstOf(r.now, r.c.tree.version, r.c.tree.byPath["v"], firstOfTenant, seenOfTenant, nil) {
 		found = append(found, g.key.uid)
 	}
 	if !slices.Equal(found, []string{"victim"}) {
@@ -340,7 +335,7 @@ func TestBarsInTurn(t *testing.T) {
 	}
 	for range 3 { // and nobody's place is taken in turn
 		r.pass(time.Second)
-		if r.c.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.ledger.barring) == 0 {
+		if r.c.roster.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.ledger.barring) == 0 {
 			t.Error("no bars")
 		}
 	}

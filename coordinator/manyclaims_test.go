@@ -196,7 +196,7 @@ func (r *rush) hear(c *Core, m *wire.Envelope) {
 		r.mandates++
 		r.largest = max(r.largest, len(x.Candidates))
 		claim := &wire.Claim{Attempt: x.Attempt, Serial: x.Serial, Mandate: x.Number, Term: x.Term, TableEpoch: 1}
-		for key, g := range r.c.gangs {
+		for key, g := range r.c.roster.gangs {
 			if key.uid == x.GangUid {
 				claim.Gang = g.ref
 			}

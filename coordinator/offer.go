@@ -178,9 +178,9 @@ func (s *offer) tooLittle() string {
 
 // offerFor returns who may be taken for an ask, by the offers that come after the one that was tried in vain: of other
 // queues, or if these do not have what it lacks, of its own. The offer is valid until the next one in the same memory.
-func (c *Core) offerFor(now time.Time, g *gang, a ask, lacks []lack, tried offerKind, f *found) (wire.Rule, *offer) {
+func (l *ledger) offerFor(now time.Time, g *gang, a ask, lacks []lack, tried offerKind, f *found) (wire.Rule, *offer) {
 	f.clear()
-	displacers := c.ledger.displacedBy(g)
+	displacers := l.displacedBy(g)
 	empty := offer{found: f, displacers: displacers, lacks: lacks}
 	first := empty
 	first.kind = reclaimNear

@@ -43,15 +43,15 @@ func (c *Core) take(now time.Time, b *batch, n *contest, most int) {
 		c.turns.rest(a)
 		a.due = true
 		c.postponed = append(c.postponed, a)
-	} else if o := c.charged[r.gang.key.uid]; o != nil && o != r.gang { // charged since it asked: its queue was changed
+	} else if o := c.roster.other(r.gang); o != nil { // charged since it asked
 		c.withdraw(r)
 		c.refuseMoved(now, r.from, r.gang, o)
-	} else if denied := c.judge(r, c.path(r.queue)); denied != nil {
+	} else if denied := c.judge(r, c.tree.path(r.queue)); denied != nil {
 		if a.woken {
 			c.turns.spend(n, most)
 		}
 		c.deny(now, a, *denied)
-	} else if others := c.elsewhere(r.gang, r.pods); others > 0 { // charged since it asked
+	} else if others := c.roster.elsewhere(r.gang, r.pods); others > 0 { // charged since it asked
 		c.withdraw(r)
 		c.refuseElsewhere(now, r.from, r.gang, others, r.pods)
 	} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods)+r.gang.res.claimBytes(), c.cfg.BatchBytes) {

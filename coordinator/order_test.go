@@ -274,7 +274,7 @@ func recount(c *Core, ended *gang) (granted []string) {
 	for r := next(t.root); r != nil; r = next(t.root) {
 		q := r.queue
 		i := slices.IndexFunc(due[q], func(list []*request) bool { return list[0] == r })
-		if c.judge(r, c.path(q)) == nil {
+		if c.judge(r, c.tree.path(q)) == nil {
 			granted = append(granted, r.gang.key.uid)
 			charge(q, r.delta, r.tenant)
 			due[q][i] = due[q][i][1:]
@@ -333,7 +333,7 @@ func TestWakingChangesNothing(t *testing.T) {
 		for range 250 {
 			if running := api.SortedKeys(h.granted); rng.Intn(100) < 45 && len(running) > 0 {
 				uid := running[rng.Intn(len(running))]
-				g := h.core.gangs[gangKey{h.queues[uid], uid}]
+				g := h.core.roster.gangs[gangKey{h.queues[uid], uid}]
 				h.core.tree.recompute()
 				want := recount(h.core, g)
 				h.serial++

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"math"
+	"slices"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -129,4 +130,55 @@ func (l *shortfall) waits() bool {
 		return !l.vain && l.requested <= l.capability
 	}
 	return false
+}
+
+// path says what keeps every gang of a queue from being admitted, nil for nothing. A reason of DENY_UNKNOWN means
+// that it is not known yet.
+func (t *tree) path(q *queue) *shortfall {
+	for p := q; p != nil; p = p.parent {
+		l := shortfall{queue: p}
+		switch {
+		case !t.exists(p) && p.parent != nil && !t.synced:
+			// not judged to be missing before the first list
+		case !t.exists(p) && p == q && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_QUEUE_NOT_FOUND
+		case !t.exists(p) && p.parent != nil:
+			l.reason = wire.DenyReason_DENY_PARENT_NOT_FOUND
+		case p.closedReason() != "":
+			l.reason = wire.DenyReason_DENY_QUEUE_CLOSED
+		case p.object != nil && (p.limits == nil || p.limits.record.GetDeleted()), p.limits == nil && !t.synced:
+			// its limits are being written, or may be
+		default:
+			continue
+		}
+		return &l
+	}
+	if q.parent == nil || slices.ContainsFunc(q.children, t.exists) {
+		return &shortfall{queue: q, reason: wire.DenyReason_DENY_QUEUE_NOT_LEAF}
+	}
+	return nil
+}
+
+// exists reports whether there is a Queue object, or was when the last coordinator looked.
+func (t *tree) exists(q *queue) bool {
+	return q.object != nil || !t.synced && q.limits != nil && !q.limits.record.GetDeleted()
+}
+
+// closedReason returns why the queue and its descendants admit nothing, "" if they do.
+func (q *queue) closedReason() string {
+	switch o := q.object; {
+	case q.parent == nil && (o == nil || o.Deleting):
+		return "" // without a root there are just no limits at the root
+	case o != nil && o.Deleting:
+		return "is being deleted"
+	case o == nil && q.limits != nil && q.limits.record.GetDeleted():
+		return "was deleted"
+	case o != nil && o.Closed || q.limits != nil && q.limits.record.GetClosed():
+		return "is closed"
+	case o != nil && o.Invalid != "" && q.limits == nil:
+		return "cannot be read: " + o.Invalid
+	case q.unprotected():
+		return noFinalizer
+	}
+	return ""
 }

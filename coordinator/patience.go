@@ -36,28 +36,34 @@ func (p patient) keepsOut(now time.Time, g *gang) bool {
 	return now.Before(p.since.Add(findsRoom)) && g.res.demand.Fits(p.gang.res.demand)
 }
 
-// mayBePatient reports whether a gang that has just been granted something is the patient one of its kind, and makes it that
+// patience is who is the patient one of each kind of device.
+type patience struct {
+	lasts time.Duration // Config.PatientFor
+	gangs map[string]patient
+}
+
+// allows reports whether a gang that has just been granted something is the patient one of its kind, and makes it that
 // when it asks and nobody is.
-func (c *Core) mayBePatient(now time.Time, g *gang) bool {
+func (y *patience) allows(now time.Time, g *gang) bool {
 	kind := deviceOf(g.res.demand)
-	p := c.patientGangs[kind]
+	p := y.gangs[kind]
 	switch {
 	case p.gang == g && !now.Before(p.until):
-		g.impatient = now.Add(c.cfg.PatientFor << min(g.inVain, longestWindow))
+		g.impatient = now.Add(y.lasts << min(g.inVain, longestWindow))
 		g.inVain++
-		delete(c.patientGangs, kind)
+		delete(y.gangs, kind)
 		return false
 	case now.Before(g.impatient):
 		return false
 	case !g.asksPatience:
 		if p.gang == g {
-			delete(c.patientGangs, kind)
+			delete(y.gangs, kind)
 		}
 		return false
 	case p.keepsOut(now, g):
 		return false
 	case p.gang != g:
-		c.patientGangs[kind] = patient{gang: g, since: now, until: now.Add(c.cfg.PatientFor)}
+		y.gangs[kind] = patient{gang: g, since: now, until: now.Add(y.lasts)}
 	}
 	return true
 }

@@ -120,6 +120,7 @@ type tree struct {
 	nextFair    time.Time // when fair shares may be made again (shares.go)
 	linedUp     time.Time // when it was found out last how queues stand (standing.go)
 	version     uint64    // grows with each change of a limit
+	synced      bool      // all Queues of the first list were delivered
 }
 
 func newTree() *tree {
@@ -128,6 +129,9 @@ func newTree() *tree {
 	t.byPath[api.RootQueue] = t.root
 	return t
 }
+
+// limitsChanged has what follows from limits made again, and what was judged by them judged again.
+func (t *tree) limitsChanged() { t.dirty, t.version = true, t.version+1 }
 
 // at returns the queue of a path, made if need be with its ancestors.
 func (t *tree) at(path string) *queue {

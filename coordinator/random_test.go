@@ -473,7 +473,7 @@ func (w *world) nobodyForgotten() {
 		w.store.problem("a window of claims is open until %v, the longest is %v", window.until.Sub(w.now), longest)
 	}
 	for _, r := range c.ring {
-		l := c.judge(r, c.path(r.queue))
+		l := c.judge(r, c.tree.path(r.queue))
 		if l == nil {
 			w.store.problem("%s waits in %s and could be granted; it was last told %v", r.gang.key.uid, r.queue.path, r.denial)
 		}
@@ -802,14 +802,16 @@ func (w *world) finish() {
 		w.tick()
 		w.land()
 	}
-	if n := len(w.store.reservations); n > 0 || len(w.core.ring) > 0 || w.core.open > 0 {
-		w.store.problem("%d reservations, %d in memory and %d requests are left", n, w.core.open, len(w.core.ring))
+	if n := len(w.store.reservations); n > 0 || len(w.core.ring) > 0 || w.core.roster.open > 0 {
+		w.store.problem("%d reservations, %d in memory and %d requests are left", n, w.core.roster.open, len(w.core.ring))
 	}
-	if len(w.core.namespaces) != len(namespaces) || len(w.core.entitled) > 0 {
-		w.store.problem("%d namespaces, %d requests with new rights are remembered", len(w.core.namespaces), len(w.core.entitled))
+	rights, roster := &w.core.rights, &w.core.roster
+	if n, m := len(rights.names), len(rights.entitled); n != len(namespaces) || m > 0 {
+		w.store.problem("%d namespaces, %d requests with new rights are remembered", n, m)
 	}
-	if len(w.core.gangs) > 0 || len(w.core.charged) > 0 || len(w.core.inbox) > 0 || len(w.core.pods) > 0 {
-		w.store.problem("%d gangs, %d messages, %d pods are remembered for ever", len(w.core.gangs), len(w.core.inbox), len(w.core.pods))
+	if len(roster.gangs) > 0 || len(roster.charged) > 0 || len(w.core.inbox) > 0 || len(roster.pods) > 0 {
+		w.store.problem("%d gangs, %d messages, %d pods are remembered for ever",
+			len(roster.gangs), len(w.core.inbox), len(roster.pods))
 	}
 	if g := w.core.tree.root.gate; len(w.core.supply.unsaid) > 0 || !g.stale.IsZero() || len(g.unplaced.amounts()) > 0 {
 		w.store.problem("of the supply is remembered: %v stale, %v unplaced", g.stale, g.unplaced.amounts())
@@ -923,10 +925,10 @@ func BenchmarkRelease(b *testing.B) {
 			}
 			oldest, next := 0, waiting+1200
 			open := []int{}
-			for key := range c.gangs {
+			for key := range c.roster.gangs {
 				var i int
 				_, _ = fmt.Sscanf(key.uid, "g%d", &i)
-				if c.gangs[key].res != nil {
+				if c.roster.gangs[key].res != nil {
 					open = append(open, i)
 				}
 			}
@@ -938,7 +940,7 @@ func BenchmarkRelease(b *testing.B) {
 			for range b.N {
 				// 60 gangs end while a transaction is in flight, as many are granted, as many come.
 				b.StopTimer()
-				before := c.open
+				before := c.roster.open
 				for range 60 {
 					i := open[oldest]
 					oldest++
@@ -958,8 +960,8 @@ func BenchmarkRelease(b *testing.B) {
 				settle()
 				spent = append(spent, threadTime()-began)
 				b.StopTimer()
-				if c.open != before {
-					b.Fatalf("%d reservations, %d before", c.open, before)
+				if c.roster.open != before {
+					b.Fatalf("%d reservations, %d before", c.roster.open, before)
 				}
 				for _, op := range granted {
 					if put, ok := op.(PutReservation); ok {
@@ -1031,8 +1033,8 @@ func BenchmarkGrant(b *testing.B) {
 				}
 			}
 			b.StopTimer()
-			if c.open != b.N {
-				b.Fatalf("%d granted of %d", c.open, b.N)
+			if c.roster.open != b.N {
+				b.Fatalf("%d granted of %d", c.roster.open, b.N)
 			}
 		})
 	}

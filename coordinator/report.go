@@ -38,18 +38,27 @@ type reported struct {
 	finalizerFailed bool  // its object was to get our finalizer, and did not
 }
 
+// reports is when homes are told what, and how often they were.
+type reports struct {
+	next    time.Time
+	wanted  time.Time // when shares are looked at again of queues that want something else,
+	shares  time.Time // and of all others
+	known   time.Time
+	version uint64
+}
+
 // lookAtShares has queues reported whose status says other shares than they have.
-func (c *Core) lookAtShares(now time.Time) {
-	if now.Before(c.nextWanted) {
+func (r *reports) lookAtShares(now time.Time, t *tree) {
+	if now.Before(r.wanted) {
 		return
 	}
-	c.nextWanted = now.Add(wantedEvery)
-	all := !now.Before(c.nextShares)
+	r.wanted = now.Add(wantedEvery)
+	all := !now.Before(r.shares)
 	if all {
-		c.nextShares = now.Add(sharesEvery)
+		r.shares = now.Add(sharesEvery)
 	}
-	c.tree.updateFair(now)
-	c.tree.root.walk(func(q *queue) {
+	t.updateFair(now)
+	t.root.walk(func(q *queue) {
 		s := q.shares()
 		if (all || !s.wanted.Equal(q.report.wanted)) && !s.equal(q.report.said) {
 			q.report.reported = false
@@ -60,12 +69,12 @@ func (c *Core) lookAtShares(now time.Time) {
 
 // report sends each queue that changed to its home.
 func (c *Core) report(now time.Time) {
-	if now.Before(c.nextReport) || c.owners.Table() == nil {
+	if now.Before(c.reports.next) || c.owners.Table() == nil {
 		return
 	}
-	c.nextReport = now.Add(c.cfg.ReportEvery)
+	c.reports.next = now.Add(c.cfg.ReportEvery)
 	c.tree.recompute()
-	c.lookAtShares(now)
+	c.reports.lookAtShares(now, c.tree)
 	usages := map[string][]*wire.QueueUsage{}
 	c.tree.root.walk(func(q *queue) {
 		if q.report.reported || q.object == nil || q.limits == nil && q.object.Invalid == "" && !q.unprotected() {
@@ -76,8 +85,8 @@ func (c *Core) report(now time.Time) {
 			return
 		}
 		q.report.reported = true
-		c.nextVersion++
-		q.report.version = c.nextVersion
+		c.reports.version++
+		q.report.version = c.reports.version
 		q.report.said = q.shares()
 		usages[string(home)] = append(usages[string(home)], c.usage(q))
 	})
@@ -173,7 +182,7 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		return v1beta1.ReasonClosed, fmt.Sprintf("queue %q %s", q.path, closed)
 	}
 	for p := q.parent; p != nil; p = p.parent {
-		if !c.exists(p) && p.parent != nil && c.synced {
+		if !c.tree.exists(p) && p.parent != nil && c.tree.synced {
 			return v1beta1.ReasonParentMissing, fmt.Sprintf("queue %q does not exist: limits are in force, nothing is admitted", p.path)
 		}
 		if closed := p.closedReason(); closed != "" {
@@ -202,12 +211,12 @@ func (c *Core) ready(q *queue) (reason, message string) {
 
 // known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.
 func (c *Core) known(now time.Time) {
-	if now.Before(c.nextKnown) || c.owners.Table() == nil {
+	if now.Before(c.reports.known) || c.owners.Table() == nil {
 		return
 	}
-	c.nextKnown = now.Add(c.cfg.KnownEvery)
+	c.reports.known = now.Add(c.cfg.KnownEvery)
 	gangs := map[string][]*gang{}
-	for _, g := range c.gangs {
+	for _, g := range c.roster.gangs {
 		if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
 			continue // its home has not heard of it yet, or charges nothing
 		}

@@ -41,7 +41,7 @@ func (c *Core) changeReservations(now time.Time, b *batch) {
 		if !ok {
 			continue
 		}
-		g := c.gangs[key]
+		g := c.roster.gangs[key]
 		if x := c.changes(g, m.Body.GetReserve()); x != nil && !put[key] && g.batch != b.id {
 			c.dropClaim(now, b, x, "it asks for something else")
 			// and the rest with the next transaction: the store takes a key once
@@ -107,7 +107,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	if m.GetTerm() != 0 && m.GetTerm() != c.term {
 		return // late: what followed it in its term is not known here, and all that is open is said again in this one
 	}
-	g := c.gang(m.GetGang())
+	g := c.roster.at(m.GetGang())
 	switch {
 	case (m.GetSerial() < g.serial || m.GetAttempt() < g.attempt) && !fault.On(fault.LateReserve):
 		return // late
@@ -121,7 +121,7 @@ func (c *Core) reserve(now time.Time, b *batch, from api.Incarnation, m *wire.Re
 	}
 	g.serial, g.attempt, g.ref = m.GetSerial(), m.GetAttempt(), m.GetGang()
 	g.asksPatience, g.refused = m.GetPatient(), false
-	c.endMandate(g)
+	c.mandates.end(g)
 	a := accepting{Core: c, now: now, b: b, from: from, m: m, g: g}
 	switch {
 	case !a.read():
@@ -156,14 +156,14 @@ func (a *accepting) read() bool {
 		a.refuse(a.now, a.from, a.g, wire.DenyReason_DENY_TOO_LARGE, why)
 		return false
 	}
-	if o := a.charged[a.g.key.uid]; o != nil && o != a.g {
+	if o := a.roster.other(a.g); o != nil {
 		if a.g.req != nil {
 			a.withdraw(a.g.req)
 		}
 		a.refuseMoved(a.now, a.from, a.g, o)
 		return false
 	}
-	if n := a.elsewhere(a.g, a.pods); n > 0 {
+	if n := a.roster.elsewhere(a.g, a.pods); n > 0 {
 		a.refuseElsewhere(a.now, a.from, a.g, n, a.pods)
 		return false
 	}
@@ -207,7 +207,7 @@ func (a *accepting) shrink() {
 		r.queue.departed()
 	}
 	a.ledger.charge(g, a.demand)
-	a.name(g, a.pods)
+	a.roster.name(g, a.pods)
 	a.put(a.b, g)
 	a.sendGranted(a.now, a.b, a.from, g)
 }
@@ -234,7 +234,7 @@ func (a *accepting) wait() {
 	if slices.Contains(a.ledger.barring, g) {
 		a.ledger.freedFor(g) // it may be entitled to less now
 	}
-	r.barred = a.right(q, namespace)
+	r.barred = a.rights.right(q, namespace)
 	a.list(r)
 	a.owe(r) // a new serial wants an answer of its own
 	switch {
@@ -246,7 +246,7 @@ func (a *accepting) wait() {
 		a.turns.makeDue(r.demandClass)
 	}
 	if a.shrunk && g.batch != a.b.id {
-		a.name(g, a.pods)
+		a.roster.name(g, a.pods)
 		g.res.least = r.least
 		a.put(a.b, g) // and the rest is judged with the next transaction
 	}
@@ -254,20 +254,20 @@ func (a *accepting) wait() {
 
 // forceEntitled charges what is bound of requests whose namespaces were not known, or had no right, when they came.
 func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
-	was := c.entitled
-	c.entitled = nil
+	was := c.rights.entitled
+	c.rights.entitled = nil
 	for _, r := range was {
 		g := r.gang
 		switch {
 		case r.slot < 0 || r.barred != nil || g.req != r:
 		case len(b.ops) >= most || g.batch == b.id || !b.fits(reservationBytes(g.ref, r.demand, r.pods), bytes):
-			c.entitled = append(c.entitled, r)
+			c.rights.entitled = append(c.rights.entitled, r)
 		default:
-			if n := c.elsewhere(g, r.pods); n > 0 {
+			if n := c.roster.elsewhere(g, r.pods); n > 0 {
 				c.refuseElsewhere(now, r.from, g, n, r.pods)
 				continue
 			}
-			if o := c.charged[g.key.uid]; o != nil && o != g { // its queue was changed since
+			if o := c.roster.other(g); o != nil {
 				c.withdraw(r)
 				c.refuseMoved(now, r.from, g, o)
 				continue
@@ -287,7 +287,7 @@ func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
 // used whatever the limits say. The rest goes on waiting.
 func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources) {
 	c.earmarks.rebuild(now)
-	if c.judge(r, c.path(r.queue)) == nil {
+	if c.judge(r, c.tree.path(r.queue)) == nil {
 		c.grant(now, b, r)
 		return
 	}
@@ -303,7 +303,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 	reservationFor(c, b, r).chargedFor(now, r)
 	grows := use.Sub(charged).Positive()
 	c.ledger.charge(g, use)
-	c.name(g, r.pods)
+	c.roster.name(g, r.pods)
 	c.ledger.setForced(g, g.res.forced || c.tree.exceeds(r.queue, grows))
 	c.put(b, g)
 	rest := r.demand.Sub(use)
@@ -356,7 +356,7 @@ func stopsAsking(c *Core, g *gang, m interface {
 }
 
 func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.Unreserve) {
-	g := c.gang(m.GetGang())
+	g := c.roster.at(m.GetGang())
 	if !stopsAsking(c, g, m) {
 		return
 	}
@@ -377,7 +377,7 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 }
 
 func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Close) {
-	g := c.gang(m.GetGang())
+	g := c.roster.at(m.GetGang())
 	if !stopsAsking(c, g, m) {
 		return
 	}
@@ -404,4 +404,15 @@ func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
 	}
 	r.closing = !m.GetStarted() || r.yields != nil || r.leaving || r.claimedBy != nil
 	return !r.closing, r.closing
+}
+
+// refuseClosing charges a gang that is evicted for what is left of it, for a pod that ends late is not to keep all of
+// it, and grants nothing else.
+func refuseClosing(now time.Time, c *Core, b *batch, to api.Incarnation, g *gang, demand api.Resources, pods []uint64) {
+	if !demand.Equal(g.res.demand) && demand.Fits(g.res.demand) && g.batch != b.id {
+		c.ledger.charge(g, demand)
+		c.roster.name(g, pods)
+		c.put(b, g)
+	}
+	c.refuse(now, to, g, wire.DenyReason_DENY_CLOSING, "its reservation is closing and ends with its pods")
 }

@@ -8,16 +8,6 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// tombstone remembers the last serial of a gang that has nothing left, so that a late duplicate of its Reserve does not charge it
-// again. A home's stream is in order, so this is needed only around a broken connection.
-type tombstone struct {
-	key    gangKey
-	number uint64
-	until  time.Time
-}
-
-const tombstoneTTL = time.Minute
-
 // loadReservation charges what a record says, and reports whether it could be read.
 func (c *Core) loadReservation(s StoredReservation) bool {
 	r := s.Record
@@ -38,9 +28,9 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 		c.log(LevelError, "reservation ignored", "key", s.Key, "error", err)
 		return false
 	}
-	g := c.gang(r.GetGang())
+	g := c.roster.at(r.GetGang())
 	g.attempt = r.GetAttempt()
-	c.admit(g, c.tree.at(g.key.queue))
+	c.roster.admit(g, c.tree.at(g.key.queue))
 	g.res.attempt, g.res.rank, g.res.forced = r.GetAttempt(), wire.ToRank(r.GetRank()), r.GetForced()
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
@@ -51,54 +41,21 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	}
 	c.yields(g, r.GetYields())
 	pods, err := g.podSet(r.GetPods())
-	if err == nil && c.elsewhere(g, pods) > 0 {
+	if err == nil && c.roster.elsewhere(g, pods) > 0 {
 		err = fmt.Errorf("pods: some are named by another reservation")
 	}
 	if err != nil {
 		c.log(LevelWarn, "reservation with an invalid set of pods", "key", s.Key, "error", err)
 	}
-	c.name(g, pods)
+	c.roster.name(g, pods)
 	return true
-}
-
-// gang returns the gang of a reference, made if need be.
-func (c *Core) gang(ref *wire.GangRef) *gang {
-	key := gangKey{ref.GetQueue(), ref.GetUid()}
-	g := c.gangs[key]
-	if g == nil {
-		g = &gang{key: key, ref: ref}
-		c.gangs[key] = g
-	}
-	return g
-}
-
-// admit gives the gang an empty reservation.
-func (c *Core) admit(g *gang, q *queue) {
-	g.res = &reservation{queue: q, tenant: q.join(g.ref.GetNamespace())}
-	q.admits(g)
-	c.open++
-	if c.charged[g.key.uid] == nil {
-		c.charged[g.key.uid] = g
-	}
 }
 
 // release takes the reservation away.
 func (c *Core) release(g *gang) {
-	if g.res.claim != nil {
-		c.ledger.endClaim(g.res.claim)
-	}
-	c.ledger.charge(g, nil)
-	c.name(g, nil)
-	q := g.res.queue
-	for _, path := range q.releases(g) {
+	for _, path := range c.roster.release(g) {
 		c.due[path], c.finalizers[path] = true, true
 	}
-	g.res = nil
-	c.open--
-	if c.charged[g.key.uid] == g {
-		delete(c.charged, g.key.uid)
-	}
-	c.tree.prune(q)
 }
 
 // refuseMoved answers for a gang whose queue was changed while its pods are charged to another: each pod is charged once.
@@ -129,7 +86,7 @@ func (c *Core) grant(now time.Time, b *batch, r *request) {
 	}
 	c.withdraw(r)
 	c.ledger.charge(g, r.demand)
-	c.name(g, r.pods)
+	c.roster.name(g, r.pods)
 	c.put(b, g)
 	c.sendGranted(now, b, r.from, g)
 	if t := r.trace; len(t.GetTraceId()) == 16 && len(t.GetSpanId()) == 8 {
@@ -160,7 +117,7 @@ func (r *reservation) chargedFor(now time.Time, q *request) {
 func (c *Core) sendGranted(now time.Time, b *batch, to api.Incarnation, g *gang) {
 	body := &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
 		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
-		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank), Patient: c.mayBePatient(now, g)}}}
+		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank), Patient: c.patience.allows(now, g)}}}
 	if g.res.revision != 0 {
 		c.send(to, body)
 	} else {
@@ -195,53 +152,14 @@ func (c *Core) forget(now time.Time, g *gang) {
 	if g.res != nil || g.req != nil {
 		return
 	}
-	c.endMandate(g)
-	g.tombstone++
-	c.tombstones = append(c.tombstones, tombstone{g.key, g.tombstone, now.Add(tombstoneTTL)})
-}
-
-func (c *Core) expireTombstones(now time.Time) {
-	n := 0
-	for ; n < len(c.tombstones) && !now.Before(c.tombstones[n].until); n++ {
-		v := c.tombstones[n]
-		if g := c.gangs[v.key]; g != nil && g.tombstone == v.number && g.res == nil && g.req == nil {
-			delete(c.gangs, v.key)
-		}
-	}
-	c.tombstones = c.tombstones[n:]
-}
-
-// sender reports whether the table names the sender of a request for the bucket of the gang's queue, since before the
-// epoch under which it asks.
-func (c *Core) sender(m Message) (gangKey, bool) {
-	var ref *wire.GangRef
-	var epoch uint64
-	switch body := m.Body.GetBody().(type) {
-	case *wire.Envelope_Reserve:
-		ref, epoch = body.Reserve.GetGang(), body.Reserve.GetTableEpoch()
-	case *wire.Envelope_Unreserve:
-		ref, epoch = body.Unreserve.GetGang(), body.Unreserve.GetTableEpoch()
-	case *wire.Envelope_Close:
-		ref, epoch = body.Close.GetGang(), body.Close.GetTableEpoch()
-	case *wire.Envelope_Claim:
-		ref, epoch = body.Claim.GetGang(), body.Claim.GetTableEpoch()
-	case *wire.Envelope_Condemn:
-		ref, epoch = body.Condemn.GetGang(), body.Condemn.GetTableEpoch()
-	case *wire.Envelope_Stuck:
-		ref, epoch = body.Stuck.GetGang(), body.Stuck.GetTableEpoch()
-	}
-	if c.owners.Table() == nil || ref.GetUid() == "" || ref.GetQueue() == "" {
-		return gangKey{}, false
-	}
-	bucket := api.BucketOf(ref.GetQueue())
-	owns := c.owners.Table().Owner(bucket) == m.From && api.Epoch(epoch) >= c.owners.Table().Changed[bucket]
-	return gangKey{ref.GetQueue(), ref.GetUid()}, owns
+	c.mandates.end(g)
+	c.roster.bury(now, g)
 }
 
 // reservationFor returns the reservation of the gang that asks, which it gets if it has none.
 func reservationFor(c *Core, b *batch, r *request) *reservation {
 	if g := r.gang; g.res == nil {
-		c.admit(g, r.queue)
+		c.roster.admit(g, r.queue)
 		g.res.rank = r.firstRank(b.id)
 	}
 	return r.gang.res
@@ -255,4 +173,23 @@ func (r *request) firstRank(transaction uint64) api.Rank {
 	}
 	rank.Gang = r.gang.key.uid
 	return rank
+}
+
+// refuseElsewhere answers for a gang with pods that are charged to other gangs. Its home asks again.
+func (c *Core) refuseElsewhere(now time.Time, from api.Incarnation, g *gang, n int, pods []uint64) {
+	c.refuse(now, from, g, wire.DenyReason_DENY_CHARGED_ELSEWHERE,
+		fmt.Sprintf("pods that are charged to other gangs: %d of %d", n, len(pods)))
+}
+
+// refuse denies a gang what it asks for without keeping the request. What it is charged already stays.
+func (c *Core) refuse(now time.Time, from api.Incarnation, g *gang, reason wire.DenyReason, message string) {
+	if g.req != nil {
+		c.withdraw(g.req)
+	}
+	g.refused = true
+	denied := &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt, Serial: g.serial, Reason: reason,
+		Queue: g.key.queue, Message: message}
+	denied.ReservationRevision, denied.Demand = g.charged()
+	c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
+	c.forget(now, g)
 }

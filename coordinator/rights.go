@@ -65,6 +65,15 @@ func storedSelector(encoded []byte) (labels.Selector, error) {
 	return selector, nil
 }
 
+// rights is what is known of namespaces, and of what is in force for them.
+type rights struct {
+	tree      *tree
+	names     map[string]*namespace
+	synced    bool       // all namespaces of the first list were delivered
+	selectors int        // in force
+	entitled  []*request // with bound pods, and the right to use their queue since then
+}
+
 // namespace is what is known of a namespace. One exists for each that was seen or that a request waits for.
 type namespace struct {
 	seen     bool
@@ -72,49 +81,47 @@ type namespace struct {
 	requests []*request // all that wait, in no order
 }
 
-func (c *Core) namespaceSeen(ev NamespaceSeen) {
-	n := c.namespace(ev.Name)
+// seen takes the labels of a namespace, and returns the requests whose rights may have changed.
+func (y *rights) seen(ev NamespaceSeen) []*request {
+	n := y.at(ev.Name)
 	now := make(labels.Set, len(ev.Labels)+1)
 	for k, v := range ev.Labels {
 		now[k] = v
 	}
 	now[corev1.LabelMetadataName] = ev.Name
 	if n.seen && labels.Equals(n.labels, now) {
-		return
+		return nil
 	}
 	n.seen, n.labels = true, now
-	if c.namespacesSynced {
-		c.rejudgeRights(n.requests)
-	}
+	return y.concerned(n)
 }
 
-func (c *Core) namespaceGone(ev NamespaceGone) {
-	n := c.namespaces[ev.Name]
+// concerned are the requests of a namespace that has changed: none before all namespaces are known.
+func (y *rights) concerned(n *namespace) []*request {
+	if !y.synced {
+		return nil
+	}
+	return n.requests
+}
+
+// gone does the same of a namespace that was deleted.
+func (y *rights) gone(ev NamespaceGone) []*request {
+	n := y.names[ev.Name]
 	if n == nil {
-		return
+		return nil
 	}
 	n.seen, n.labels = false, nil
-	if c.namespacesSynced {
-		c.rejudgeRights(n.requests)
-	}
-	c.dropNamespace(ev.Name, n)
-}
-
-// rightsSynced: all namespaces of the first list were delivered.
-func (c *Core) rightsSynced() {
-	if !c.namespacesSynced {
-		c.namespacesSynced = true
-		c.rejudgeRights(c.ring)
-	}
+	y.drop(ev.Name, n)
+	return y.concerned(n)
 }
 
 // right says what keeps a namespace from using a queue, nil for nothing. A reason of DENY_UNKNOWN means that it is not known
 // yet: the namespace or a queue of the path was not seen, or its selector is not in force.
-func (c *Core) right(q *queue, name string) *shortfall {
+func (y *rights) right(q *queue, name string) *shortfall {
 	var unknown *shortfall
 	for p := q; p != nil; p = p.parent {
 		switch {
-		case p.limits == nil && p.object == nil && !c.synced:
+		case p.limits == nil && p.object == nil && !y.tree.synced:
 			unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 		case p.limits == nil && (p.object == nil || p.object.Namespaces == nil):
 		case p.limits == nil && p.object.Invalid != "":
@@ -123,7 +130,7 @@ func (c *Core) right(q *queue, name string) *shortfall {
 			unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 		case p.limits.selector == nil:
 		default:
-			if n := c.namespaces[name]; !c.namespacesSynced || n == nil || !n.seen {
+			if n := y.names[name]; !y.synced || n == nil || !n.seen {
 				unknown = &shortfall{reason: wire.DenyReason_DENY_UNKNOWN, queue: p}
 			} else if !p.limits.selector.Matches(n.labels) {
 				return &shortfall{reason: wire.DenyReason_DENY_NOT_ALLOWED, queue: p}
@@ -136,55 +143,18 @@ func (c *Core) right(q *queue, name string) *shortfall {
 // rightsKnown reports whether the right of every namespace to every queue can be judged. Before that, bound pods may wait to be
 // charged.
 func (c *Core) rightsKnown() bool {
-	return c.synced && (c.selectors == 0 || c.namespacesSynced) && len(c.entitled) == 0 && len(c.due) == 0
-}
-
-// rejudgeRights looks again at the rights of requests that wait.
-func (c *Core) rejudgeRights(requests []*request) {
-	for _, r := range requests {
-		now := c.right(r.queue, r.namespace)
-		if now == nil && r.barred == nil || now != nil && r.barred != nil && *now == *r.barred {
-			continue
-		}
-		c.unlist(r)
-		r.barred = now
-		c.list(r)
-		c.owe(r)
-		if now == nil {
-			c.turns.makeDue(r.demandClass)
-			if len(r.bound) > 0 {
-				c.entitled = append(c.entitled, r)
-			}
-		}
-	}
-}
-
-// rightsChanged is called when the selector in force at q is another.
-func (c *Core) rightsChanged(q *queue) {
-	if q.members.waiting == 0 {
-		return
-	}
-	var below []*request
-	for _, r := range c.ring {
-		for p := r.queue; p != nil; p = p.parent {
-			if p == q {
-				below = append(below, r)
-				break
-			}
-		}
-	}
-	c.rejudgeRights(below)
+	return c.tree.synced && (c.rights.selectors == 0 || c.rights.synced) && len(c.rights.entitled) == 0 && len(c.due) == 0
 }
 
 // setLimits puts limits in force at a queue, nil for none.
-func (c *Core) setLimits(q *queue, next *limits) {
+func (y *rights) setLimits(q *queue, next *limits) {
 	was := q.limits
 	q.limits = next
 	if was.restricts() {
-		c.selectors--
+		y.selectors--
 	}
 	if next.restricts() {
-		c.selectors++
+		y.selectors++
 	}
 }
 
@@ -227,4 +197,19 @@ func (q *queue) who() string {
 		w = w[:maxWho] + "..."
 	}
 	return "; only for namespaces with " + w
+}
+
+func (y *rights) at(name string) *namespace {
+	n := y.names[name]
+	if n == nil {
+		n = &namespace{}
+		y.names[name] = n
+	}
+	return n
+}
+
+func (y *rights) drop(name string, n *namespace) {
+	if !n.seen && len(n.requests) == 0 {
+		delete(y.names, name)
+	}
 }

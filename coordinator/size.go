@@ -60,7 +60,7 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 			demand += amountBytes + len(a.GetResource())
 		}
 		n += demand
-		if g := c.gangs[key]; g != nil {
+		if g := c.roster.gangs[key]; g != nil {
 			n += g.res.claimBytes()
 			if r := g.res; r != nil && (r.started || m.GetStarted()) { // what it was charged at most, with what it is now
 				n += demand + amountsBytes(r.demand)
@@ -68,15 +68,15 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 		}
 	case *wire.Envelope_Claim:
 		n += proto.Size(body.Claim)
-		if g := c.gangs[key]; g != nil && g.res != nil {
+		if g := c.roster.gangs[key]; g != nil && g.res != nil {
 			n += c.recordBytes(g)
 		}
 	case *wire.Envelope_Condemn:
-		if g := c.gangs[key]; g != nil && g.res != nil {
+		if g := c.roster.gangs[key]; g != nil && g.res != nil {
 			n = c.recordBytes(g) + surplusBytes(g.res.asked) + 2*proto.Size(body.Condemn)
 		}
 	case *wire.Envelope_Close:
-		if g := c.gangs[key]; g != nil && g.res != nil {
+		if g := c.roster.gangs[key]; g != nil && g.res != nil {
 			n = c.recordBytes(g)
 		}
 	}

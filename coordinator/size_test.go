@@ -335,10 +335,10 @@ func TestSizesAreUpperBounds(t *testing.T) {
 			if got := c.requestBytes(key, condemn); got > opBytes+length {
 				t.Errorf("a Condemn of nothing is counted as %d", got)
 			}
-			g := c.gang(ref)
-			c.admit(g, c.tree.at(long))
+			g := c.roster.at(ref)
+			c.roster.admit(g, c.tree.at(long))
 			c.ledger.charge(g, demand)
-			c.name(g, pods)
+			c.roster.name(g, pods)
 			if got, want := c.requestBytes(key, closing), reservationBytes(ref, demand, pods); got != want {
 				t.Errorf("a Close of %d names of %d bytes is counted as %d, its record as %d", n, length, got, want)
 			}
@@ -377,7 +377,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 
 	// A reservation of just as many bytes as are possible is written, one of a byte more is not, unless the gang has as large a one.
 	c := New(Config{}, Elected{Term: 1})
-	g := c.gang(&wire.GangRef{Uid: "g", Namespace: "ns", Name: "g", Queue: "a"})
+	g := c.roster.at(&wire.GangRef{Uid: "g", Namespace: "ns", Name: "g", Queue: "a"})
 	room := maxRecordBytes - reservationBytes(g.ref, nil, nil) - amountBytes
 	most, more := api.Resources{{Resource: strings.Repeat("x", room), Value: 1}}, api.Resources{{Resource: strings.Repeat("x", room+1), Value: 1}}
 	if why := g.tooLarge(most, nil); why != "" {
@@ -386,7 +386,7 @@ func TestSizesAreUpperBounds(t *testing.T) {
 	if g.tooLarge(more, nil) == "" {
 		t.Error("a byte more than is possible is taken")
 	}
-	c.admit(g, c.tree.at("a"))
+	c.roster.admit(g, c.tree.at("a"))
 	c.ledger.charge(g, more)
 	if why := g.tooLarge(more, nil); why != "" {
 		t.Error("a gang cannot keep what it has:", why)

@@ -23,7 +23,7 @@ const (
 func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingReply {
 	c.tree.recompute()
 	if uid := m.GetGangUid(); uid != "" {
-		g := c.gangs[gangKey{m.GetQueue(), uid}]
+		g := c.roster.gangs[gangKey{m.GetQueue(), uid}]
 		if g == nil {
 			return &wire.StandingReply{}
 		}

@@ -221,8 +221,9 @@ func (s *store) rebuilt(c *Core) {
 	s.seq--
 	s.revision--
 	fresh := New(Config{}, e)
-	for key, g := range c.gangs {
-		if f := fresh.gangs[key]; f != nil && f.res != nil && g.res != nil && g.res.overdue { // by the time that has passed
+	for key, g := range c.roster.gangs {
+		if f := fresh.roster.gangs[key]; f != nil && f.res != nil && g.res != nil &&
+			g.res.overdue { // by the time that has passed
 			f.res.overdue = true
 			fresh.ledger.settle(f)
 		}
@@ -279,8 +280,8 @@ func (s *store) rebuilt(c *Core) {
 	s.asks(c)
 	s.lines(c)
 	holder := func(g *gang) string { return fmt.Sprint(g.key) }
-	if !maps.EqualFunc(c.pods, fresh.pods, func(a, b *gang) bool { return holder(a) == holder(b) }) {
-		s.problem("%d pods are charged in memory, %d in the store, or others", len(c.pods), len(fresh.pods))
+	if !maps.EqualFunc(c.roster.pods, fresh.roster.pods, func(a, b *gang) bool { return holder(a) == holder(b) }) {
+		s.problem("%d pods are charged in memory, %d in the store, or others", len(c.roster.pods), len(fresh.roster.pods))
 	}
 	for path, f := range fresh.tree.byPath {
 		if c.tree.byPath[path] == nil && f.members.admitted > 0 {
@@ -300,12 +301,12 @@ func (s *store) asks(c *Core) {
 				s.problem("%s is barred from queue %s and stands among those who ask", r.gang.key.uid, r.queue.path)
 			}
 		}
-		if now := c.right(r.queue, r.namespace); (now == nil) != (r.barred == nil) || now != nil && *now != *r.barred {
+		if now := c.rights.right(r.queue, r.namespace); (now == nil) != (r.barred == nil) || now != nil && *now != *r.barred {
 			s.problem("%s: right of namespace %s to queue %s is %v, remembered %v", r.gang.key.uid, r.namespace, r.queue.path, now, r.barred)
 		}
 		waiting[r.namespace]++
 	}
-	for name, n := range c.namespaces {
+	for name, n := range c.rights.names {
 		if len(n.requests) != waiting[name] || !n.seen && len(n.requests) == 0 {
 			s.problem("namespace %s has %d requests, %d are listed", name, waiting[name], len(n.requests))
 		}
@@ -334,8 +335,8 @@ func (s *store) asks(c *Core) {
 			selectors++
 		}
 	}
-	if selectors != c.selectors {
-		s.problem("%d selectors are in force, %d counted", selectors, c.selectors)
+	if selectors != c.rights.selectors {
+		s.problem("%d selectors are in force, %d counted", selectors, c.rights.selectors)
 	}
 	c.tree.root.walk(func(q *queue) {
 		for _, a := range inOrder(q.order.classes) {

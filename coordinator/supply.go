@@ -42,6 +42,9 @@ const (
 
 // supply is what is known of what the nodes have, beside the gate.
 type supply struct {
+	ledger  *ledger
+	ungated bool // Config.Ungated
+
 	said   map[api.Incarnation]*supplied // by members of the table
 	own    sums                          // the part of the pool that is in use,
 	free   api.Resources                 // and the rest
@@ -72,25 +75,26 @@ type unplaced struct {
 	at   time.Time
 }
 
-// supplySeen takes what a node shard says of its nodes.
-func (c *Core) supplySeen(from api.Incarnation, m *wire.Supply) {
+// seen takes what a node shard says of its nodes.
+func (s *supply) seen(table *api.Table, from api.Incarnation, m *wire.Supply) {
 	free, err := wire.ToResources(m.GetFree())
 	own, wrong := wire.ToResources(m.GetOwn())
-	if c.cfg.Ungated || !c.owners.Table().Has(from) ||
+	if s.ungated || !table.Has(from) ||
 		err != nil || wrong != nil || sound(free) != nil || sound(own) != nil {
 		return
 	}
-	c.supply.said[from] = &supplied{api.Epoch(m.GetTableEpoch()), free, own}
-	c.pool()
+	s.said[from] = &supplied{api.Epoch(m.GetTableEpoch()), free, own}
+	s.pool(table)
 }
 
 // pool adds up what the members of the table said, if all spoke of its epoch.
-func (c *Core) pool() {
-	s, gate := &c.supply, c.tree.root.gate
+func (s *supply) pool(table *api.Table) {
+	tree, turns := s.ledger.tree, s.ledger.turns
+	gate := tree.root.gate
 	var pool, own sums
-	for _, m := range c.owners.Table().Members {
+	for _, m := range table.Members {
 		said := s.said[m.Incarnation]
-		if said == nil || said.epoch != c.owners.Table().Epoch {
+		if said == nil || said.epoch != table.Epoch {
 			return
 		}
 		for _, r := range []api.Resources{said.free, said.own} {
@@ -105,9 +109,9 @@ func (c *Core) pool() {
 			*v = v.plus(a.Value)
 		}
 	}
-	if len(s.said) > len(c.owners.Table().Members) {
+	if len(s.said) > len(table.Members) {
 		for id := range s.said {
-			if !c.owners.Table().Has(id) {
+			if !table.Has(id) {
 				delete(s.said, id)
 			}
 		}
@@ -122,21 +126,22 @@ func (c *Core) pool() {
 		return
 	}
 	if !now.Fits(gate.pool) || len(now) < len(gate.pool) {
-		c.turns.freedAt(c.tree.root)
+		turns.freedAt(tree.root)
 	}
-	deserved := c.tree.root.deserved
-	gate.pool, c.tree.dirty = now, true
-	if c.tree.recompute(); !c.tree.root.deserved.Equal(deserved) { // it reaches across the tree
-		c.turns.changedEverywhere()
+	deserved := tree.root.deserved
+	gate.pool, tree.dirty = now, true
+	if tree.recompute(); !tree.root.deserved.Equal(deserved) { // it reaches across the tree
+		turns.changedEverywhere()
 	}
 }
 
-// ageSupply forgets what was said long ago, and finds out what is stale.
-func (c *Core) ageSupply(now time.Time) {
-	s, gate := &c.supply, c.tree.root.gate
+// age forgets what was said long ago, and finds out what is stale.
+func (s *supply) age(now time.Time) {
+	root := s.ledger.tree.root
+	gate := root.gate
 	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= unplacedFor {
 		if u := s.unsaid[0]; u.gang.res != nil && u.gang.res.unplacedAt.Equal(u.at) {
-			c.ledger.setUnplaced(u.gang, nil, false)
+			s.ledger.setUnplaced(u.gang, nil, false)
 		}
 		s.unsaid = s.unsaid[1:]
 	}
@@ -145,7 +150,7 @@ func (c *Core) ageSupply(now time.Time) {
 	}
 	least := make(api.Resources, 0, len(gate.pool))
 	for _, a := range gate.pool {
-		if v := c.tree.root.charged.get(a.Resource).sub(s.own.get(a.Resource)).
+		if v := root.charged.get(a.Resource).sub(s.own.get(a.Resource)).
 			sub(gate.unplaced.get(a.Resource)).sub(gate.repairs.get(a.Resource)).amount(); v > 0 {
 			least = append(least, api.Amount{Resource: a.Resource, Value: v})
 		}
@@ -170,13 +175,13 @@ func (c *Core) ageSupply(now time.Time) {
 		gate.stale = gate.stale.Min(s.free) // or what is admitted too much once would have as much admitted for ever
 	}
 	if !gate.stale.Fits(was) {
-		c.turns.freedAt(c.tree.root)
+		s.ledger.turns.freedAt(root)
 	}
 }
 
 // unplacedSeen takes a home's word for what of a gang found no room.
 func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplaced) {
-	g := c.charged[m.GetGangUid()]
+	g := c.roster.charged[m.GetGangUid()]
 	demand, err := wire.ToResources(m.GetDemand())
 	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() ||
 		c.owners.Table().OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
@@ -189,8 +194,8 @@ func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplace
 }
 
 // lacks returns what the nodes lack for a request that quota would admit, nil for nothing: now, or once all that is decided has happened.
-func (c *Core) lacks(r *request) *shortfall {
-	root := c.tree.root
+func (t *tree) lacks(r *request) *shortfall {
+	root := t.root
 	for _, d := range r.delta {
 		limit, limited := root.gate.limit(d.Resource, r.tenant)
 		if !limited || d.Value <= 0 {
@@ -211,8 +216,8 @@ func (c *Core) lacks(r *request) *shortfall {
 // expect counts a request that waits for nodes among those that start once there are more. It returns what quota would lack then, nil if
 // the request is one of them: autoscalers buy nodes for these, and for no others. Those that no node would take come after all others: perhaps no
 // autoscaler knows of a node for them.
-func (c *Core) expect(r *request) *shortfall {
-	c.unexpect(r)
+func (r *request) expect() *shortfall {
+	r.unexpect()
 	for _, d := range r.delta {
 		for p := r.queue; p != nil && d.Value > 0; p = p.parent {
 			limit, limited := p.capability(d.Resource)
@@ -236,7 +241,7 @@ func (c *Core) expect(r *request) *shortfall {
 	return nil
 }
 
-func (c *Core) unexpect(r *request) {
+func (r *request) unexpect() {
 	if !r.expected {
 		return
 	}

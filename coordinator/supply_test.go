@@ -49,7 +49,7 @@ func TestSupplyOfClaims(t *testing.T) {
 			of.unplaced.add(cpu(c.unplaced), 1)
 		}
 		var lacks, short int64
-		if l := core.lacks(&request{queue: q, tenant: of, delta: cpu(c.wants)}); l != nil {
+		if l := core.tree.lacks(&request{queue: q, tenant: of, delta: cpu(c.wants)}); l != nil {
 			lacks = l.short
 		}
 		for _, l := range (ask{queue: q, tenant: of, demand: cpu(c.wants)}).lacks() {

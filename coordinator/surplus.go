@@ -42,7 +42,7 @@ func (c *Core) ask(x *claim, v victim) bool {
 
 // condemn writes which pods of a gang leave for a claim, as its home agrees.
 func (c *Core) condemn(now time.Time, b *batch, from api.Incarnation, m *wire.Condemn) {
-	g := c.gang(m.GetGang())
+	g := c.roster.at(m.GetGang())
 	r := g.res
 	if r == nil || r.closing || r.revision == 0 || m.GetTerm() != c.term || r.attempt != m.GetAttempt() || m.GetSerial() < g.serial || r.claimedBy == nil || r.claimedBy.mandate != m.GetMandate() {
 		return // late

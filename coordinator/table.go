@@ -65,6 +65,6 @@ func (c *Core) endRefilling(now time.Time) {
 		return
 	}
 	c.owners.EndRefilling()
-	c.log(LevelInfo, "refilled", "reservations", c.open)
+	c.log(LevelInfo, "refilled", "reservations", c.roster.open)
 	c.turns.changedEverywhere()
 }

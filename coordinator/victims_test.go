@@ -243,7 +243,7 @@ func (w *small) play(t *testing.T, g smallGang) (started bool, evicted []string)
 		do("settle 500ms")
 		line := p.out[0]
 		evicted = append(evicted, strings.Fields(strings.TrimSuffix(strings.TrimPrefix(line, "evicted {"), "}"))...)
-		if r := p.core.charged[g.name]; r != nil && r.res != nil && !r.res.demand.IsZero() {
+		if r := p.core.roster.charged[g.name]; r != nil && r.res != nil && !r.res.demand.IsZero() {
 			return true, evicted
 		}
 	}

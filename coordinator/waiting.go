@@ -18,7 +18,7 @@ type request struct {
 	attempt     uint64
 	demand      api.Resources // the whole of what the gang would be charged
 	delta       api.Resources // what that is more than now
-	pods        []uint64      // those that demand is for (pods.go)
+	pods        []uint64      // those that demand is for (roster.go)
 	priority    int64
 	since       int64
 	rank        api.Rank // of an earlier attempt
@@ -50,7 +50,7 @@ func (c *Core) enqueue(r *request) {
 	r.gang.req = r
 	r.slot = len(c.ring)
 	c.ring = append(c.ring, r)
-	n := c.namespace(r.namespace)
+	n := c.rights.at(r.namespace)
 	r.place = len(n.requests)
 	n.requests = append(n.requests, r)
 	r.tenant = r.queue.join(r.namespace)
@@ -66,12 +66,12 @@ func (c *Core) withdraw(r *request) {
 	c.ring = c.ring[:len(c.ring)-1]
 	r.slot = -1
 	c.ledger.bar(r.gang, false)
-	n := c.namespaces[r.namespace]
+	n := c.rights.names[r.namespace]
 	moved := n.requests[len(n.requests)-1]
 	n.requests[r.place], moved.place = moved, r.place
 	n.requests[len(n.requests)-1] = nil
 	n.requests = n.requests[:len(n.requests)-1]
-	c.dropNamespace(r.namespace, n)
+	c.rights.drop(r.namespace, n)
 	r.queue.leave(r.tenant)
 	r.gang.req = nil
 	r.queue.waits(-1)
@@ -105,7 +105,7 @@ func (c *Core) answerNew(now time.Time) {
 
 // rejudge judges one of those who wait once more. What it finds grantable is granted in its turn.
 func (c *Core) rejudge(now time.Time, r *request) {
-	switch l := c.judge(r, c.path(r.queue)); {
+	switch l := c.judge(r, c.tree.path(r.queue)); {
 	case l == nil:
 		c.turns.makeDue(r.demandClass)
 	case r.demandClass != nil && r == r.demandClass.requests[0]:
@@ -132,17 +132,47 @@ func (c *Core) sweep(now time.Time) {
 	}
 }
 
-func (c *Core) namespace(name string) *namespace {
-	n := c.namespaces[name]
-	if n == nil {
-		n = &namespace{}
-		c.namespaces[name] = n
+// rejudgeRights looks again at the rights of requests that wait.
+func (c *Core) rejudgeRights(requests []*request) {
+	for _, r := range requests {
+		now := c.rights.right(r.queue, r.namespace)
+		if now == nil && r.barred == nil || now != nil && r.barred != nil && *now == *r.barred {
+			continue
+		}
+		c.unlist(r)
+		r.barred = now
+		c.list(r)
+		c.owe(r)
+		if now == nil {
+			c.turns.makeDue(r.demandClass)
+			if len(r.bound) > 0 {
+				c.rights.entitled = append(c.rights.entitled, r)
+			}
+		}
 	}
-	return n
 }
 
-func (c *Core) dropNamespace(name string, n *namespace) {
-	if !n.seen && len(n.requests) == 0 {
-		delete(c.namespaces, name)
+// rightsChanged is called when the selector in force at q is another.
+func (c *Core) rightsChanged(q *queue) {
+	if q.members.waiting == 0 {
+		return
+	}
+	var below []*request
+	for _, r := range c.ring {
+		for p := r.queue; p != nil; p = p.parent {
+			if p == q {
+				below = append(below, r)
+				break
+			}
+		}
+	}
+	c.rejudgeRights(below)
+}
+
+// rightsSynced: all namespaces of the first list were delivered.
+func (c *Core) rightsSynced() {
+	if !c.rights.synced {
+		c.rights.synced = true
+		c.rejudgeRights(c.ring)
 	}
 }

@@ -120,7 +120,7 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 		return bad("%v", err)
 	}
 	q := c.tree.byPath[p.GetQueue()]
-	if q == nil || !c.exists(q) {
+	if q == nil || !c.tree.exists(q) {
 		return bad("queue %q does not exist", p.GetQueue())
 	}
 	demand, err := wire.ToResources(p.GetDemand())
@@ -148,7 +148,8 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 	}
 	tenant := q.members.tenants[p.GetNamespace()]
 	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: tenant, demand: demand, delta: demand,
-		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(), preemptible: !p.GetKept(), kept: p.GetKept(), barred: c.right(q, p.GetNamespace())}
+		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(),
+		preemptible: !p.GetKept(), kept: p.GetKept(), barred: c.rights.right(q, p.GetNamespace())}
 	return g, further, ""
 }
 
@@ -165,7 +166,7 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 	for _, change := range changes {
 		q := c.tree.byPath[change.Queue]
 		switch {
-		case (q == nil || q.object == nil) && !c.synced:
+		case (q == nil || q.object == nil) && !c.tree.synced:
 			return nil, fmt.Sprintf("queue %q is not known yet: ask again in a moment", change.Queue)
 		case q == nil || q.object == nil:
 			return nil, fmt.Sprintf("queue %q does not exist", change.Queue)
@@ -193,8 +194,7 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 			return nil, fmt.Sprintf("queue %q: its record would have %d bytes, the limit is %d", q.path, n, maxRecordBytes)
 		}
 	}
-	c.tree.dirty = true
-	c.tree.version++
+	c.tree.limitsChanged()
 	return named, ""
 }
 
@@ -289,7 +289,7 @@ func (x *whatIf) about(q Question) {
 	case x.planned != nil:
 		x.show(x.planned)
 	case q.GangUID != "":
-		g := x.core.gangs[gangKey{q.Queue, q.GangUID}]
+		g := x.core.roster.gangs[gangKey{q.Queue, q.GangUID}]
 		if g == nil || g.req == nil && g.res == nil {
 			g = nil
 		}
@@ -348,7 +348,7 @@ func (x *whatIf) aboutTakers(before, after map[*gang]wire.Rule) {
 func (c *Core) judged(now time.Time, g *gang) (*gang, *shortfall) {
 	out, r := *g, *g.req
 	out.req, r.gang = &r, &out
-	l := c.judge(g.req, c.path(g.req.queue))
+	l := c.judge(g.req, c.tree.path(g.req.queue))
 	if r.barred == nil {
 		r.demandClass = &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, requests: []*request{&r}}
 		if l != nil {
@@ -404,7 +404,7 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang) {
 			whole := *g.req
 			whole.demand = whole.demand.Add(x.further)
 			whole.delta = whole.demand
-			if l := c.judge(&whole, c.path(whole.queue)); l != nil {
+			if l := c.judge(&whole, c.tree.path(whole.queue)); l != nil {
 				out.Further = l.message(&whole, c.text(&whole, l))
 			}
 		}
@@ -443,7 +443,7 @@ func (x *whatIf) toll(g *gang) *wire.Toll {
 	}
 	a := g.ask()
 	lacks := a.lacks()
-	rule, s := x.core.offerFor(x.now, g, a, lacks, 0, &x.found)
+	rule, s := x.core.ledger.offerFor(x.now, g, a, lacks, 0, &x.found)
 	x.looked += s.looked
 	if !s.enough {
 		return nil

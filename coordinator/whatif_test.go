@@ -185,7 +185,8 @@ func TestWhatIfChangesNothing(t *testing.T) {
 			for _, key := range api.SortedKeys(w.store.reservations) {
 				out = append(out, fmt.Sprint(key, w.store.revisions[key], w.store.reservations[key]))
 			}
-			return append(out, fmt.Sprint(w.store.revision, w.grants, w.denials, w.mandates, w.claims, w.serial, w.core.nextVersion, w.rng.Int63()))
+			return append(out, fmt.Sprint(w.store.revision, w.grants, w.denials, w.mandates, w.claims, w.serial,
+				w.core.reports.version, w.rng.Int63()))
 		}
 		alone := run(func(*world) {})
 		rng := rand.New(rand.NewSource(seed))
@@ -245,8 +246,9 @@ func question(rng *rand.Rand, w *world) (q Question) {
 	}
 	switch rng.Intn(4) {
 	case 0:
-		if q.Queue = some(); len(w.core.charged) > 0 && rng.Intn(2) == 0 { // where somebody has something
-			q.Queue = w.core.charged[api.SortedKeys(w.core.charged)[rng.Intn(len(w.core.charged))]].key.queue
+		if q.Queue = some(); len(w.core.roster.charged) > 0 && rng.Intn(2) == 0 { // where somebody has something
+			uids := api.SortedKeys(w.core.roster.charged)
+			q.Queue = w.core.roster.charged[uids[rng.Intn(len(uids))]].key.queue
 			q.Changes = append(q.Changes, Change{Queue: api.RootQueue, Apply: edits(rng, vector)[8]})
 		}
 		q.Planned = &wire.PlannedGang{Namespace: namespaces[rng.Intn(len(namespaces))], Queue: q.Queue, Demand: wire.FromResources(vector().Positive()), Further: wire.FromResources(vector().Positive()), Pods: 1 + uint32(rng.Intn(3)),
