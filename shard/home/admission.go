@@ -26,7 +26,7 @@ type admission struct {
 }
 
 // admitsEarly reports whether a gang that cannot be placed is to have a reservation all the same.
-func (c *Core) admitsEarly(g *gang, why report.Reason) bool {
+func (c *common) admitsEarly(g *gang, why report.Reason) bool {
 	if g.group == nil || !c.writesStatusOf[g.name.Kind] || len(g.group.Floor) == 0 ||
 		!why.Is(v1beta1.ReasonNotEnoughPods) && !why.Is(v1beta1.ReasonNotEnoughPodsOfTask) {
 		return false
@@ -70,7 +70,7 @@ func (c *Core) admit(g *gang) {
 }
 
 // admitted reports whether controllers may make the pods of a gang.
-func (c *Core) admitted(g *gang) bool {
+func (c *common) admitted(g *gang) bool {
 	switch {
 	case g.charge.reserved || g.tally.bound > 0:
 		return true
@@ -81,7 +81,7 @@ func (c *Core) admitted(g *gang) bool {
 }
 
 // groupStatus returns what the status of a gang's group is to say, if that is of another kind.
-func (c *Core) groupStatus(g *gang) (s api.GroupStatus) {
+func (c *common) groupStatus(g *gang) (s api.GroupStatus) {
 	switch {
 	case len(g.members) == 0 && g.group.Shown.Scheduled.Yes && g.charge.yields == nil:
 		return g.group.Shown // its pods are gone, however they ended
@@ -104,7 +104,7 @@ func shownAs(v report.Verdict) api.Verdict {
 }
 
 // onGroupWriter takes note that statuses of a kind of group are Basalt's to write, or no more.
-func (c *Core) onGroupWriter(e event.GroupWriter) {
+func (c *common) onGroupWriter(e event.GroupWriter) {
 	if c.writesStatusOf[e.Kind] == e.Writes {
 		return
 	}

@@ -189,7 +189,7 @@ func (x *survey) need(kinds []kind) []int64 {
 
 // pinned returns the values of labels that most of some pods' nodes have, nil if no node has all of them, and whether
 // all have the same.
-func (c *Core) pinned(g *gang, keys []string, which func(*pod) bool) (values []string, same bool) {
+func (c *census) pinned(g *gang, keys []string, which func(*pod) bool) (values []string, same bool) {
 	counts := map[string]int{}
 	best := ""
 	for _, p := range g.pick(which) {

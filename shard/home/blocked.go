@@ -19,7 +19,7 @@ import (
 // requests its reservation again. gang.uncharged holds why pods that somebody else bound are not charged.
 
 // closedToPods returns why no further pod of a PodGroup is placed, whatever capacity and quota there are.
-func (c *Core) closedToPods(g *gang) report.Reason {
+func (c *common) closedToPods(g *gang) report.Reason {
 	switch {
 	case g.group == nil && !g.mismatch:
 	case g.mismatch:
@@ -47,7 +47,7 @@ func mismatchWords(objects *intake.Objects, g *gang) report.Reason {
 }
 
 // obstacle returns why a gang cannot request its reservation, nothing if it can.
-func (c *Core) obstacle(g *gang) report.Reason {
+func (c *common) obstacle(g *gang) report.Reason {
 	t, least := &g.tally, g.minCount()
 	closed := c.closedToPods(g)
 	switch {
@@ -89,7 +89,7 @@ func (g *gang) missingGroup() intake.Name {
 }
 
 // judge finds out why a gang is blocked that requested something, and ends what was so before.
-func (c *Core) judge(g *gang) {
+func (c *reasons) judge(g *gang) {
 	a := g.charge.reserve
 	g.uncharged = c.judgeUncharged(g)
 	others := g.state == running && g.tally.candidates > g.tally.charged
@@ -131,7 +131,7 @@ func (c *Core) judge(g *gang) {
 
 // judgeUncharged returns why some pods of a gang have a node and no charge: the coordinator denies it, as for a namespace that may
 // not use the queue, or they cannot run (foreign.go).
-func (c *Core) judgeUncharged(g *gang) report.Reason {
+func (c *common) judgeUncharged(g *gang) report.Reason {
 	ch := &g.charge
 	a := ch.reserve
 	switch {
@@ -168,7 +168,7 @@ func (g *gang) reservedVerdict() report.Verdict {
 }
 
 // scheduledVerdict returns the condition PodGroupInitiallyScheduled of a gang.
-func (c *Core) scheduledVerdict(g *gang) report.Verdict {
+func (c *common) scheduledVerdict(g *gang) report.Verdict {
 	switch {
 	case g.started:
 		return report.Verdict{Yes: true, Reason: report.Scheduled(g.minCount())}
@@ -196,7 +196,7 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 }
 
 // partWords says that a gang was bound in part for too long.
-func (c *Core) partWords(g *gang) report.Reason {
+func (c *common) partWords(g *gang) report.Reason {
 	if why := g.tally.rejectedWords(); !why.None() {
 		return report.PartlyRejected(g.tally.placed, g.minCount(), why)
 	}

@@ -77,7 +77,7 @@ func (c *Core) adjust(g *gang) {
 	if a := ch.reserve; a.grows() && a.pods[0].hasRoom() && base.Add(a.pods[0].Class.Requests).Fits(ch.amounts) {
 		a.pods[0].letGo() // it takes the place of a pod that left, and claims nothing
 	}
-	extra := c.extras(g)
+	extra := c.searchers.extras(g)
 	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver)
 		return
@@ -117,8 +117,9 @@ func (c *Core) adjust(g *gang) {
 		return
 	}
 	claims := g.claim != nil || ch.claim != 0
-	if a := ch.reserve; a != nil && a.growth && g.started && !claims && ch.reserved && !ch.stale && c.triesFewer(g, a) {
-		if extra = c.extras(g); len(extra) > 0 {
+	if a := ch.reserve; a != nil && a.growth && g.started && !claims && ch.reserved && !ch.stale &&
+		c.rules.triesFewer(g, a) {
+		if extra = c.searchers.extras(g); len(extra) > 0 {
 			c.requestQuota(g, extra[:1], true)
 			return
 		}
@@ -146,7 +147,7 @@ func (c *Core) adjust(g *gang) {
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
-			if g.edits.pending = true; c.limitRestarts(g) {
+			if g.edits.pending = true; c.pacing.limitRestarts(g) {
 				if ch.reserve != nil {
 					c.sendReserve(g)
 				}
@@ -212,7 +213,7 @@ func (g *gang) floor() api.Resources {
 
 // unremembered reports whether no heir would know that the gang has started: its record does not say so, and there is no object with a
 // status of Basalt's that does.
-func (c *Core) unremembered(g *gang) bool {
+func (c *common) unremembered(g *gang) bool {
 	return g.started && !g.charge.started && !g.single && g.group != nil && !c.writesGroup(g)
 }
 
@@ -237,7 +238,7 @@ func stillExtra(g *gang, pods []*pod) bool {
 
 // extras returns the pods that could be charged in addition, oldest first: all of a started gang, as many as its minimum
 // lacks of another.
-func (c *Core) extras(g *gang) []*pod {
+func (c *searchers) extras(g *gang) []*pod {
 	if g.leaving() || g.mismatch || g.group != nil && g.group.Deleting || g.search.gaveUp && c.asleep(g) {
 		return nil
 	}

@@ -50,11 +50,13 @@ func (c *Core) check() error {
 			return fmt.Errorf("gang %s releases nothing", uid)
 		}
 	}
-	if slots != c.inFlight || pods != c.podsInFlight {
-		return fmt.Errorf("%d gangs with %d pods have a slot, %d with %d are counted", slots, pods, c.inFlight, c.podsInFlight)
+	if slots != c.searchers.inFlight || pods != c.searchers.podsInFlight {
+		return fmt.Errorf("%d gangs with %d pods have a slot, %d with %d are counted", slots, pods,
+			c.searchers.inFlight, c.searchers.podsInFlight)
 	}
-	if !maps.Equal(entering, c.ruledSleepers.entering) {
-		return fmt.Errorf("%v gangs of one pod have asked for quota and have no room, %v are counted", entering, c.ruledSleepers.entering)
+	if !maps.Equal(entering, c.rules.ruledSleepers.entering) {
+		return fmt.Errorf("%v gangs of one pod have asked for quota and have no room, %v are counted", entering,
+			c.rules.ruledSleepers.entering)
 	}
 	for uid, p := range c.pods {
 		if p.gang != nil && (p.gang.members[uid] != p || c.gangs[p.gang.id] != p.gang) {

@@ -47,7 +47,7 @@ func (r *round) notVain(shard api.Incarnation, kinds []kind) []kind {
 // nextShard returns the shard to ask next, and for which pods, or false when the round is over. This process's own shard is asked
 // even if its summary shows nothing, because that costs no message. So is a shard at which the gang holds something, because the
 // request renews those holds.
-func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
+func (c *shards) nextShard(g *gang, r *round, missing []*pod) (next option, found bool) {
 	if r.area != nil {
 		return c.nextInArea(&g.search, r, missing)
 	}
@@ -125,7 +125,7 @@ func (c *Core) nextShard(g *gang, r *round, missing []*pod) (next option, found 
 // nextInArea returns the shard to ask next for nodes of the round's domains, and for which pods: the one that has most
 // of them, unless it is drawn. Each is asked once, and once more if it was asked for some, until others may fit because
 // of those that do (mayAskAgain).
-func (c *Core) nextInArea(s *search, r *round, missing []*pod) (next option, found bool) {
+func (c *shards) nextInArea(s *search, r *round, missing []*pod) (next option, found bool) {
 	a := r.area
 	in := map[*room][]*pod{}
 	var order []*room
@@ -184,7 +184,7 @@ func (c *Core) nextInArea(s *search, r *round, missing []*pod) (next option, fou
 
 // mayTry reports whether the round may ask for more than summaries show: once in Config.TryEvery, for most of it is refused, or
 // when nodes have changed.
-func (c *Core) mayTry(g *gang, r *round) bool {
+func (c *shards) mayTry(g *gang, r *round) bool {
 	s := &g.search
 	if !r.trying && (s.tried.IsZero() || s.triedNodes != c.nodes || !c.now.Before(s.tried.Add(c.cfg.TryEvery))) {
 		r.trying, s.tried, s.triedNodes = true, c.now, c.nodes

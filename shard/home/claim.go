@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
-	"basalt.dev/basalt/shard/home/pack"
+	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/home/plan"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -41,6 +40,21 @@ import (
 // A gang that has started claims further pods one by one (driveGrowth).
 //
 // Not yet: gangs with more than Config.HoldPods pods at one shard, whose requests would not fit into one message, make no claims.
+
+// claims is the work on mandates: which gangs are to leave for another, and the rooms for that.
+type claims struct {
+	*common
+	census    *census
+	evictions *evictions
+	shards    *shards
+	rules     *rules
+	domains   *domains
+	reports   *reports
+
+	plans      fair.Budget            // work on plans of claims (claim.go)
+	probed     recent[string, string] // gangs by serial of their RoomProbes
+	roomProbes uint64
+}
 
 // claiming is the work on one mandate.
 type claiming struct {
@@ -106,106 +120,6 @@ func (c *Core) renounce(g *gang) bool {
 	return true
 }
 
-// sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
-func (c *Core) sayStuck(g *gang) {
-	ch := &g.charge
-	if g.claim != nil || !ch.reserved || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
-		return
-	}
-	if !g.mayClaim() && !ch.patient { // it is patient for as long as it says so
-		return
-	}
-	if ch.said == 0 { // an heir has asked for nothing yet
-		ch.said = c.serial(g)
-	}
-	if c.due(g, &ch.stuck, c.cfg.ResendEvery, c.cfg.ResendEvery) {
-		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
-			Gang: g.message(), Attempt: ch.attempt, Serial: ch.said, TableEpoch: uint64(c.table.Epoch)}}})
-	}
-}
-
-// onMandate begins to make a plan.
-func (c *Core) onMandate(m *wire.Mandate) {
-	g := c.gangs[m.GetGangUid()]
-	if g == nil || g.dropped || c.table == nil {
-		return
-	}
-	ch := &g.charge
-	if m.GetAttempt() != ch.attempt || ch.attempt == 0 || m.GetTerm() != c.term || m.GetNumber() <= ch.mandate && ch.mandateTerm == m.GetTerm() || !g.mayClaim() {
-		return
-	}
-	switch {
-	case g.state != waiting && g.state != running && g.state != holding:
-		return
-	case ch.reserve != nil && ch.reserve.serial == m.GetSerial() && !ch.claimed():
-	case g.state == holding && ch.reserve == nil && ch.said == m.GetSerial():
-	default:
-		return
-	}
-	if g.claim != nil {
-		if g.claim.step == proposing && len(g.claim.message.GetVictims()) > 0 {
-			return // it may have been accepted
-		}
-		c.withdrawPlan(g)
-	}
-	ch.mandate, ch.mandateTerm = m.GetNumber(), m.GetTerm()
-	g.search.ends()
-	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
-	g.claim = x
-	var list classes
-	for _, p := range x.pods {
-		i := int(list.of(p.asked))
-		if i == len(x.kinds) {
-			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room(), Apart: len(p.asked.Repels) > 0}), append(x.members, nil)
-		}
-		x.kinds[i].Pods++
-		x.members[i] = append(x.members[i], p)
-	}
-	if len(x.kinds) > plan.MaxClasses {
-		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.kinds), plan.MaxClasses))
-		c.mark(g)
-		return
-	}
-	if why := c.distrusts(g); why != "" {
-		c.sayNoPlan(g, why)
-		c.mark(g)
-		return
-	}
-	if c.plans.Spent(c.now, g.name.Namespace) >= planWork {
-		c.sayNoPlan(g, "plans for other gangs of its namespace take too much time")
-		x.message.Stale = true
-		c.mark(g)
-		return
-	}
-	c.roomProbes++
-	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
-	bound := c.victimPods(m.GetCandidates())
-	x.candidates, x.alike = c.inTurn(m.GetCandidates(), bound)
-	if g.group != nil {
-		x.near = slices.DeleteFunc(c.domainLevels(g), func(l domainLevel) bool { return l.required })
-	}
-	x.singles = c.surplusOf(x.candidates, bound)
-	for i, of := range x.candidates {
-		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
-		for _, p := range x.singles[i].Pods {
-			x.probe.Candidates = append(x.probe.Candidates, p.UID)
-		}
-	}
-	for _, uid := range ch.awaits {
-		if !slices.Contains(x.probe.Candidates, uid) {
-			x.probe.Candidates = append(x.probe.Candidates, uid)
-		}
-	}
-	for _, member := range c.table.Members {
-		if c.owned[member.Incarnation] > 0 {
-			x.open[member.Incarnation] = true
-			c.countBytes(g.name.Namespace, list.bytes())
-		}
-	}
-	c.probed.put(fmt.Sprint(x.probe.Serial), g.id)
-	c.mark(g)
-}
-
 // roomless returns the pods of a gang that are to be placed and have no intent.
 func (g *gang) roomless() []*pod {
 	if a := g.charge.reserve; a != nil && (g.state == waiting || a.grows()) {
@@ -214,42 +128,8 @@ func (g *gang) roomless() []*pod {
 	return g.pick(func(p *pod) bool { return p.charged && p.candidate() && p.stage != committed })
 }
 
-func (c *Core) onRooms(from api.Incarnation, m *wire.Rooms) {
-	id, _ := c.probed.get(fmt.Sprint(m.GetSerial()))
-	g := c.gangs[id]
-	if g == nil || g.claim == nil || g.claim.step != probing || g.claim.probe.GetSerial() != m.GetSerial() || !g.claim.open[from] {
-		return
-	}
-	x := g.claim
-	delete(x.open, from)
-	x.later = x.later || m.GetLater()
-	awaited := api.SetOf(g.charge.awaits)
-	outer, inner := g.domainKeys()
-	outerKeys, innerKeys := domainKeys(outer, ""), domainKeys(inner, "")
-	for _, n := range m.GetNodes() {
-		free, err := wire.ToResources(n.GetFree())
-		if err != nil {
-			continue
-		}
-		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses(), Domain: c.domainOf(n.GetNode(), outerKeys), Part: c.domainOf(n.GetNode(), innerKeys)}
-		for _, l := range x.near {
-			of.Near = append(of.Near, c.domainOf(n.GetNode(), l.keys))
-		}
-		for _, l := range n.GetLeaves() {
-			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
-				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
-					Anyway: l.GetAnyway() || awaited[l.GetGangUid()], Bars: l.GetBars()})
-			}
-		}
-		x.nodes = append(x.nodes, of)
-	}
-	if len(x.open) == 0 {
-		c.mark(g)
-	}
-}
-
 // driveClaim takes the work on a mandate as far as it gets.
-func (c *Core) driveClaim(g *gang) {
+func (c *claims) driveClaim(g *gang) {
 	x := g.claim
 	if !g.mayClaim() {
 		c.withdrawPlan(g)
@@ -262,7 +142,7 @@ func (c *Core) driveClaim(g *gang) {
 }
 
 // driveAnswered goes on with a mandate when all rooms are known.
-func (c *Core) driveAnswered(g *gang) {
+func (c *claims) driveAnswered(g *gang) {
 	x := g.claim
 	if x == nil {
 		return
@@ -313,7 +193,7 @@ func (c *Core) driveAnswered(g *gang) {
 }
 
 // awaitRooms waits for the answers to RoomProbes, makes the plan, and requests its rooms. It reports whether there is more to do.
-func (c *Core) awaitRooms(g *gang, x *claiming) bool {
+func (c *claims) awaitRooms(g *gang, x *claiming) bool {
 	for shard := range x.open {
 		if !c.isMember(shard) {
 			delete(x.open, shard)
@@ -362,7 +242,7 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	x.message = c.claimMessage(g, x)
 	x.message.Awaits, x.message.Within = x.awaits, x.within
 	x.message.Victims = victimsOf(x.candidates, x.singles, &found)
-	x.message.GraceMs = c.graceOf(x.awaits).Milliseconds()
+	x.message.GraceMs = c.evictions.graceOf(x.awaits).Milliseconds()
 	x.asked = assign(shares, x.members)
 	x.step = requesting
 	for _, shard := range api.SortedKeys(x.asked) {
@@ -377,108 +257,13 @@ func (c *Core) awaitRooms(g *gang, x *claiming) bool {
 	return true
 }
 
-// findPlan makes the plan of a mandate, and notes the domains that it is for. Its namespace is charged for the work.
-func (c *Core) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Plan, shares []plan.Share, ok bool) {
-	defer func() { c.plans.Spend(c.now, g.name.Namespace, int64(found.Work)) }()
-	outer, inner := g.domainKeys()
-	nodes := x.nodes
-	there := func(p *pod) bool { return p.hasRoom() || p.isBound() } // by an earlier plan, or it has started
-	if len(g.pick(there)) > 0 && g.mustBeTogether() {
-		if inner != "" {
-			return plan.Plan{Why: "it has room for some of its slices already"}, nil, false
-		}
-		if pin, _ := c.pinned(g, []string{outer}, there); pin != nil {
-			nodes = slices.DeleteFunc(nodes, func(n plan.Node) bool { return n.Domain != domainID(pin) })
-		}
-	}
-	var parts []part
-	var list []pack.Slice
-	kinds := map[*pod]int{}
-	if inner != "" {
-		for i, pods := range x.members {
-			for _, p := range pods {
-				kinds[p] = i
-			}
-		}
-		parts = c.partsOf(g, domainKeys(outer, inner), x.pods)
-		list = shapesOf(parts, kinds, len(x.kinds), g.group.Slice.Size)
-	}
-	found, to, near, result := plan.FindNear(x.kinds, list, nodes, m, g.mustBeTogether(), g.planned, 0)
-	g.planned++
-	if result != plan.Found {
-		return found, nil, false
-	}
-	if near >= 0 {
-		value, _, _ := strings.Cut(to.Domain[1:], "\x00")
-		x.closer = &wire.Label{Key: x.near[near].keys[0], Value: value}
-	}
-	if outer != "" {
-		x.within = &wire.Label{Key: outer, Value: valueOf(to.Domain)}
-	}
-	if inner != "" {
-		x.slices = map[string]string{}
-		members := make([][]*pod, len(to.Of))
-		for i, o := range parts {
-			for _, p := range o.pods {
-				x.slices[p.UID] = valueOf(to.Parts[i])
-				k := slices.Index(to.Of, plan.PartClass{Class: kinds[p], Part: to.Parts[i]})
-				members[k] = append(members[k], p)
-			}
-		}
-		x.members = members
-	}
-	return found, to.Shares, true
-}
-
-// shapesOf returns the parts of a gang by the kinds of their pods.
-func shapesOf(parts []part, kinds map[*pod]int, n, size int) []pack.Slice {
-	list := make([]pack.Slice, len(parts))
-	for i, o := range parts {
-		list[i] = pack.Slice{Pods: make([]int64, n), In: -1}
-		for _, p := range o.pods {
-			list[i].Pods[kinds[p]]++
-		}
-		if o.lone { // more pods may come
-			list[i].Wish = slices.Clone(list[i].Pods)
-			list[i].Wish[kinds[o.pods[len(o.pods)-1]]] += int64(size - len(o.pods))
-		}
-	}
-	return list
-}
-
-// assign decides which pods are requested from which shard: those that are held there already first.
-func assign(shares []plan.Share, members [][]*pod) map[api.Incarnation][]*pod {
-	out := map[api.Incarnation][]*pod{}
-	taken := map[*pod]bool{}
-	take := func(s plan.Share, left int, wanted func(*pod) bool) int {
-		for _, p := range members[s.Class] {
-			if left > 0 && !taken[p] && wanted(p) {
-				taken[p] = true
-				out[s.Shard] = append(out[s.Shard], p)
-				left--
-			}
-		}
-		return left
-	}
-	left := make([]int, len(shares))
-	for i, s := range shares {
-		left[i] = take(s, s.Pods, func(p *pod) bool { return p.hasRoom() && p.shard == s.Shard })
-	}
-	for _, anywhere := range []bool{false, true} {
-		for i, s := range shares {
-			left[i] = take(s, left[i], func(p *pod) bool { return anywhere || p.stage == nowhere })
-		}
-	}
-	return out
-}
-
-func (c *Core) claimMessage(g *gang, x *claiming) *wire.Claim {
+func (c *claims) claimMessage(g *gang, x *claiming) *wire.Claim {
 	return &wire.Claim{Gang: g.message(), Attempt: g.charge.attempt, Serial: x.mandate.GetSerial(), Mandate: x.mandate.GetNumber(),
 		Term: x.mandate.GetTerm(), TableEpoch: uint64(c.table.Epoch)}
 }
 
 // sayNoPlan answers a mandate without victims.
-func (c *Core) sayNoPlan(g *gang, why string) {
+func (c *claims) sayNoPlan(g *gang, why string) {
 	x := g.claim
 	c.ClaimsUnplanned++
 	x.step, x.claim, x.awaits, x.within, x.closer, x.slices = proposing, call{}, nil, nil, nil, nil
@@ -487,7 +272,7 @@ func (c *Core) sayNoPlan(g *gang, why string) {
 }
 
 // failPlan gives a plan up that a shard refused in part (R24).
-func (c *Core) failPlan(g *gang, why string) {
+func (c *claims) failPlan(g *gang, why string) {
 	x := g.claim
 	c.withdrawPlan(g)
 	g.claim = x
@@ -499,7 +284,7 @@ func (c *Core) failPlan(g *gang, why string) {
 // withdrawPlan ends the work on a mandate. Its rooms are withdrawn, unless the gang is charged and has rooms by an
 // earlier claim: what others left for it stays (R27). Of a gang that has started it ends the claim, too; the rooms of
 // its further pod are withdrawn where none of other pods would go with them, and expire elsewhere.
-func (c *Core) withdrawPlan(g *gang) {
+func (c *claims) withdrawPlan(g *gang) {
 	g.claim = nil
 	ch := &g.charge
 	if !g.started {
@@ -523,10 +308,10 @@ func (c *Core) withdrawPlan(g *gang) {
 	}
 	g.rooms = rooms{}
 	ch.claim, ch.victims, ch.awaits, ch.within = 0, nil, nil, nil
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 }
 
-func (c *Core) onClaimReply(m *wire.ClaimReply) {
+func (c *claims) onClaimReply(m *wire.ClaimReply) {
 	g := c.gangs[m.GetGangUid()]
 	if g == nil || m.GetAttempt() != g.charge.attempt {
 		return
@@ -547,11 +332,11 @@ func (c *Core) onClaimReply(m *wire.ClaimReply) {
 	if m.GetAccepted() {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++
-			c.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
+			c.evictions.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
 			ch.claim, ch.victims = m.GetMandate(), victimNames(g.name.Namespace, x.message.GetVictims())
 			ch.awaits, ch.within = slices.Clone(x.awaits), x.within
 			g.claim, g.rooms.since, g.rooms.slices = nil, time.Time{}, x.slices
-			c.tellClaimed(g)
+			c.reports.tellClaimed(g)
 		}
 		return
 	}
@@ -630,17 +415,137 @@ func (a *reserveCall) claimsOf(g *gang) bool {
 func (c *Core) driveGrowth(g *gang) (waits bool) {
 	ch := &g.charge
 	if g.claim != nil {
-		c.driveClaim(g)
+		c.claims.driveClaim(g)
 	}
 	switch {
 	case g.claim != nil, !ch.claimed() && len(g.rooms.calls) == 0:
 		return false
 	case ch.claim != 0 && ch.reserve == nil: // an heir has not asked yet
 		return false
-	case ch.claimed() && len(g.roomless()) > 0 && !(ch.claim == 0 && g.tally.promised > 0 && c.awaitsInVain(g)):
+	case ch.claimed() && len(g.roomless()) > 0 && !(ch.claim == 0 && g.tally.promised > 0 && c.evictions.awaitsInVain(g)):
 		c.keepRooms(g)
 		return true
 	}
-	c.withdrawPlan(g) // it is over: what is held is charged by now
+	c.claims.withdrawPlan(g) // it is over: what is held is charged by now
 	return false
+}
+
+// onMandate begins to make a plan.
+func (c *claims) onMandate(m *wire.Mandate) {
+	g := c.gangs[m.GetGangUid()]
+	if g == nil || g.dropped || c.table == nil {
+		return
+	}
+	ch := &g.charge
+	if m.GetAttempt() != ch.attempt || ch.attempt == 0 || m.GetTerm() != c.term || m.GetNumber() <= ch.mandate &&
+		ch.mandateTerm == m.GetTerm() || !g.mayClaim() {
+		return
+	}
+	switch {
+	case g.state != waiting && g.state != running && g.state != holding:
+		return
+	case ch.reserve != nil && ch.reserve.serial == m.GetSerial() && !ch.claimed():
+	case g.state == holding && ch.reserve == nil && ch.said == m.GetSerial():
+	default:
+		return
+	}
+	if g.claim != nil {
+		if g.claim.step == proposing && len(g.claim.message.GetVictims()) > 0 {
+			return // it may have been accepted
+		}
+		c.withdrawPlan(g)
+	}
+	ch.mandate, ch.mandateTerm = m.GetNumber(), m.GetTerm()
+	g.search.ends()
+	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
+	g.claim = x
+	var list classes
+	for _, p := range x.pods {
+		i := int(list.of(p.asked))
+		if i == len(x.kinds) {
+			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room(), Apart: len(p.asked.Repels) > 0}),
+				append(x.members, nil)
+		}
+		x.kinds[i].Pods++
+		x.members[i] = append(x.members[i], p)
+	}
+	if len(x.kinds) > plan.MaxClasses {
+		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.kinds), plan.MaxClasses))
+		c.mark(g)
+		return
+	}
+	if why := c.distrusts(g); why != "" {
+		c.sayNoPlan(g, why)
+		c.mark(g)
+		return
+	}
+	if c.plans.Spent(c.now, g.name.Namespace) >= planWork {
+		c.sayNoPlan(g, "plans for other gangs of its namespace take too much time")
+		x.message.Stale = true
+		c.mark(g)
+		return
+	}
+	c.roomProbes++
+	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}
+	bound := c.evictions.victimPods(m.GetCandidates())
+	x.candidates, x.alike = c.evictions.inTurn(m.GetCandidates(), bound)
+	if g.group != nil {
+		x.near = slices.DeleteFunc(c.domains.domainLevels(g), func(l domainLevel) bool { return l.required })
+	}
+	x.singles = c.census.surplusOf(x.candidates, bound)
+	for i, of := range x.candidates {
+		x.probe.Candidates = append(x.probe.Candidates, of.GetGang().GetUid())
+		for _, p := range x.singles[i].Pods {
+			x.probe.Candidates = append(x.probe.Candidates, p.UID)
+		}
+	}
+	for _, uid := range ch.awaits {
+		if !slices.Contains(x.probe.Candidates, uid) {
+			x.probe.Candidates = append(x.probe.Candidates, uid)
+		}
+	}
+	for _, member := range c.table.Members {
+		if c.shards.owned[member.Incarnation] > 0 {
+			x.open[member.Incarnation] = true
+			c.countBytes(g.name.Namespace, list.bytes())
+		}
+	}
+	c.probed.put(fmt.Sprint(x.probe.Serial), g.id)
+	c.mark(g)
+}
+
+func (c *claims) onRooms(from api.Incarnation, m *wire.Rooms) {
+	id, _ := c.probed.get(fmt.Sprint(m.GetSerial()))
+	g := c.gangs[id]
+	if g == nil || g.claim == nil || g.claim.step != probing || g.claim.probe.GetSerial() != m.GetSerial() ||
+		!g.claim.open[from] {
+		return
+	}
+	x := g.claim
+	delete(x.open, from)
+	x.later = x.later || m.GetLater()
+	awaited := api.SetOf(g.charge.awaits)
+	outer, inner := g.domainKeys()
+	outerKeys, innerKeys := domainKeys(outer, ""), domainKeys(inner, "")
+	for _, n := range m.GetNodes() {
+		free, err := wire.ToResources(n.GetFree())
+		if err != nil {
+			continue
+		}
+		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses(),
+			Domain: c.census.domainOf(n.GetNode(), outerKeys), Part: c.census.domainOf(n.GetNode(), innerKeys)}
+		for _, l := range x.near {
+			of.Near = append(of.Near, c.census.domainOf(n.GetNode(), l.keys))
+		}
+		for _, l := range n.GetLeaves() {
+			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
+				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
+					Anyway: l.GetAnyway() || awaited[l.GetGangUid()], Bars: l.GetBars()})
+			}
+		}
+		x.nodes = append(x.nodes, of)
+	}
+	if len(x.open) == 0 {
+		c.mark(g)
+	}
 }

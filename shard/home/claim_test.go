@@ -26,13 +26,13 @@ func TestNamespacePaysForPlans(t *testing.T) {
 		m.Candidates = append(m.Candidates, plan.Candidate{Gang: fmt.Sprint(i), Queue: "q", Demand: cpu(1), Side: 1})
 	}
 	x := &claiming{kinds: []plan.Class{{Requests: cpu(1), Pods: 1}}, nodes: []plan.Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}}}
-	if _, _, ok := c.findPlan(&gang{name: intake.Name{Namespace: "ns"}}, x, m); ok {
+	if _, _, ok := c.claims.findPlan(&gang{name: intake.Name{Namespace: "ns"}}, x, m); ok {
 		t.Fatal("there is a plan")
 	}
-	if spent := c.plans.Spent(now, "ns"); spent < plan.Budget {
+	if spent := c.claims.plans.Spent(now, "ns"); spent < plan.Budget {
 		t.Errorf("a plan that takes all of the budget is charged with %d", spent)
 	}
-	remembered := func() int { return reflect.ValueOf(c.plans).FieldByName("spent").Len() }
+	remembered := func() int { return reflect.ValueOf(c.claims.plans).FieldByName("spent").Len() }
 	if n := remembered(); n != 1 {
 		t.Fatalf("%d namespaces are charged", n)
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 // countBytes takes the classes of a HoldRequest out of the bucket of a namespace.
-func (c *Core) countBytes(namespace string, bytes int) {
+func (c *common) countBytes(namespace string, bytes int) {
 	if bytes > smallClass {
 		c.sent.Spend(c.now, namespace, int64(bytes))
 	}
@@ -25,7 +25,7 @@ func (c *Core) countBytes(namespace string, bytes int) {
 
 // limitBytes returns until when a gang may not begin to search for room for pods, as the bucket of its namespace is
 // empty; the zero time if it may.
-func (c *Core) limitBytes(g *gang, pods []*pod) (until time.Time) {
+func (c *common) limitBytes(g *gang, pods []*pod) (until time.Time) {
 	debt := c.sent.Spent(c.now, g.name.Namespace) - sentBytes
 	if debt < 0 {
 		return until

@@ -71,7 +71,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 			c.touchAll(g)
 		}
 		g.rooms.kept = w.keep
-		g.tally = c.count(g)
+		g.tally = c.census.count(g)
 	}
 	c.resume(g, w.why)
 }
@@ -139,7 +139,7 @@ func (c *Core) resume(g *gang, why cause) {
 		c.become(g, binding)
 	case why == giveUp:
 		if g.search.unfit == nil { // else it asks in vain
-			c.sleep(g, false)
+			c.searchers.sleep(g, false)
 		}
 		c.become(g, collecting)
 		if g.tally.chargeable == 0 {
@@ -239,7 +239,7 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	for _, p := range g.pick((*pod).isBound) {
-		c.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
+		c.evictions.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
 }

@@ -66,13 +66,13 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	c.sendCommit(g, cm)
 }
 
-func (c *Core) sendCommit(g *gang, cm *commit) {
+func (c *common) sendCommit(g *gang, cm *commit) {
 	if c.dueAtShard(g, &cm.call) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Commit{Commit: cm.body}})
 	}
 }
 
-func (c *Core) sendBind(g *gang, cm *commit) {
+func (c *common) sendBind(g *gang, cm *commit) {
 	if cm.bind.sent.IsZero() && cm.body.Bind { // the Commit asked for it already
 		cm.bind.at, cm.bind.sent, cm.bind.every = cm.at, c.now, c.cfg.AskAgain
 	}
@@ -105,8 +105,8 @@ func (c *Core) commitHeld(g *gang, inPart bool) bool {
 	var wait map[*pod]bool
 	if inPart {
 		g.dropUncharged()
-		c.dropOutside(g)
-		wait = c.awaitSlices(g)
+		c.census.dropOutside(g)
+		wait = c.census.awaitSlices(g)
 	}
 	shards, pods := g.heldBy()
 	for _, shard := range shards {
@@ -170,7 +170,7 @@ func (c *Core) prepare(g *gang) {
 			c.sendCommit(g, cm)
 			if fault.On(fault.OthersTried) && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
 				c.tryOthers(g, cm)
-				g.tally = c.count(g)
+				g.tally = c.census.count(g)
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func (c *Core) prepare(g *gang) {
 			return
 		}
 	}
-	c.tellChosen(g)
+	c.reports.tellChosen(g)
 	if g.tally.changing > 0 { // a version is about to change; the answer, or the watch, wakes the gang
 		return
 	}
@@ -256,7 +256,7 @@ func (c *Core) fill(g *gang, seeks bool) {
 		case !c.isMember(cm.shard):
 		case !cm.prepared:
 			c.sendCommit(g, cm)
-		case !c.fillVolumes(g, cm):
+		case !c.searchers.fillVolumes(g, cm):
 			continue
 		default:
 			c.sendBind(g, cm)
@@ -269,9 +269,9 @@ func (c *Core) fill(g *gang, seeks bool) {
 		return
 	}
 	if !ch.stale && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
-		c.tellChosen(g)
+		c.reports.tellChosen(g)
 		c.commitHeld(g, true)
-		g.tally = c.count(g)
+		g.tally = c.census.count(g)
 	}
 	if seeks && c.seek(g) {
 		g.search.since, g.search.backoff, g.search.levels = time.Time{}, 0, nil
@@ -394,19 +394,19 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		if a := g.charge.reserve; a == nil || a.denied != nil {
 			g.charge.stale = true
 		}
-		c.pause(g)
+		c.searchers.pause(g)
 	case wire.CommitOutcome_COMMIT_WITHDRAWN:
 		if !cm.prepared { // by somebody whose serials are ahead of ours
 			c.counter += 1 << 16
 		}
 	case wire.CommitOutcome_COMMIT_TABLE_MOVED:
 		if c.table.Revision == cm.body.TableRevision { // the shard knows a newer one, which is on its way here
-			c.pause(g)
+			c.searchers.pause(g)
 		}
 	}
 	if kept {
 		if len(without) > 0 {
-			c.refused(g)
+			c.searchers.refused(g)
 		}
 		return
 	}
@@ -418,7 +418,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 // refused has a gang try again after a Commit was refused for some of its pods: at once at first, for others were faster, and then later and
 // later. Several gangs that exclude each other would refuse each other for ever: each finds rows of others in the log that are about to be
 // refused as well.
-func (c *Core) refused(g *gang) {
+func (c *searchers) refused(g *gang) {
 	s := &g.search
 	g.nextOrder()
 	if s.refusals++; s.refusals <= refusedAtOnce {
@@ -436,7 +436,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 	if g == nil {
 		return
 	}
-	c.tellTopology(g, m)
+	c.rules.tellTopology(g, m)
 	for _, r := range m.GetResults() {
 		p := g.members[r.GetPodUid()]
 		if p == nil && r.GetOutcome() == wire.BindOutcome_BIND_BOUND {

@@ -53,7 +53,7 @@ func (q *explainQueue) Pop() any {
 }
 
 // explainAt returns when a pod is to be told its reason, the zero time for never.
-func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
+func (c *reports) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	r := g.podReason(p)
 	if r.None() || p.changing() || r.Is(p.told) && report.Short(r.Message) == p.words {
 		return report.Reason{}, time.Time{}
@@ -62,7 +62,8 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	if !p.Created.IsZero() && p.Created.Before(at) {
 		at = p.Created
 	}
-	if moved := c.kinMoved(g, p); r.NoRoom() && moved.After(at) { // while pods like it are placed, its turn comes, and no new node would help
+	// While pods like it are placed, its turn comes, and no new node would help.
+	if moved := c.rules.kinMoved(g, p); r.NoRoom() && moved.After(at) {
 		if at = at.Add(kinWithin); moved.Before(at) {
 			at = moved
 		}
@@ -84,7 +85,7 @@ func (c *Core) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 func (p *pod) retells(r report.Reason) bool { return r.Is(p.told) && p.Refused == nil && !r.AtOnce() }
 
 // gist is gistOf, made once for the pods of a gang, which are told the same.
-func (c *Core) gist(words string) uint64 {
+func (c *reports) gist(words string) uint64 {
 	if words != c.gistWords {
 		c.gistWords, c.lastGist = words, gistOf(words)
 	}
@@ -92,9 +93,9 @@ func (c *Core) gist(words string) uint64 {
 }
 
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
-func (c *Core) queueConditions(g *gang) {
-	g.recount(c)
-	if g.blocked.None() && g.tally.refusals == 0 || g.explaining || c.awaitsWords(g) {
+func (c *reports) queueConditions(g *gang) {
+	c.reasons.recount(g)
+	if g.blocked.None() && g.tally.refusals == 0 || g.explaining || c.reasons.awaitsWords(g) {
 		return
 	}
 	var first time.Time
@@ -114,13 +115,13 @@ func (c *Core) queueConditions(g *gang) {
 }
 
 // writeConditions spends the budget: a write for each namespace in turn.
-func (c *Core) writeConditions() (all bool) {
+func (c *reports) writeConditions() (all bool) {
 	for q := c.explain.Next(); q != nil; q = c.explain.Next() {
 		e := (*q)[0]
 		g := e.gang
 		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
-			return !r.None() && !c.now.Before(at) && !g.dropped && !c.awaitsWords(g)
+			return !r.None() && !c.now.Before(at) && !g.dropped && !c.reasons.awaitsWords(g)
 		}
 		if !e.picked {
 			e.picked, e.pods = true, g.pick(due)
@@ -158,7 +159,7 @@ func (c *Core) writeConditions() (all bool) {
 
 // tellChosen has pods say that their nodes are chosen which have volumes to be bound there, and say Unschedulable still: that takes long, and
 // autoscalers would buy nodes for them meanwhile. It is written before the Commit, which names their versions.
-func (c *Core) tellChosen(g *gang) {
+func (c *reports) tellChosen(g *gang) {
 	for _, p := range g.pick(func(p *pod) bool {
 		return p.stage == held && p.Unbound && p.told == v1beta1.ReasonUnschedulable && !p.changing() && !c.now.Before(p.explainAgain)
 	}) {
@@ -170,14 +171,14 @@ func (c *Core) tellChosen(g *gang) {
 	}
 }
 
-func (c *Core) writeCondition(p *pod, r report.Reason) {
+func (c *reports) writeCondition(p *pod, r report.Reason) {
 	p.writing = true
 	id := c.nextWrite(write{kind: writeCondition, uid: p.UID, reason: r.Code, message: r.Message})
 	c.emit(event.WritePodCondition{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 		ResourceVersion: p.version, Reason: r.Code, Message: report.Short(r.Message)})
 }
 
-func (c *Core) conditionWritten(w write, e event.StatusWritten) {
+func (c *reports) conditionWritten(w write, e event.StatusWritten) {
 	p := c.pods[w.uid]
 	if p == nil {
 		return

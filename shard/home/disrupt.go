@@ -8,6 +8,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/disruption"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -17,13 +18,23 @@ import (
 // pods and budgets when it makes a plan: nothing of it is told to the coordinator, and nothing is durable. The home that evicts a pod
 // counts it if a budget does not allow that, and says so.
 
+// evictions asks for evictions, as PodDisruptionBudgets allow, and knows who has left.
+type evictions struct {
+	*common
+
+	budgets  *disruption.Budgets      // disrupt.go
+	unheeded recent[string, struct{}] // namespaces of which was logged that a PodDisruptionBudget is not heeded
+	graces   map[string]time.Duration // boundGangs,
+	gracesAt time.Time                // and when
+}
+
 // maxIgnored bounds what is logged of a budget that is not heeded, in bytes.
 const maxIgnored = 256
 
 // leavesWithin is how long after it was decided a pod counts as leaving that is not seen being deleted.
 const leavesWithin = time.Minute
 
-func (c *Core) onBudgetSeen(b *api.DisruptionBudget) {
+func (c *evictions) onBudgetSeen(b *api.DisruptionBudget) {
 	if why := c.budgets.Seen(b); why != "" {
 		if _, told := c.unheeded.get(b.Namespace); !told {
 			c.unheeded.put(b.Namespace, struct{}{})
@@ -34,7 +45,7 @@ func (c *Core) onBudgetSeen(b *api.DisruptionBudget) {
 
 // victimPods returns the bound pods of a mandate's candidates which stay otherwise, by gang, in the order in which they go as surplus. It looks
 // at all pods of the cluster, unless nothing depends on it: no candidate may lose single pods, or is in a namespace with budgets.
-func (c *Core) victimPods(candidates []*wire.Candidate) map[string][]*pod {
+func (c *evictions) victimPods(candidates []*wire.Candidate) map[string][]*pod {
 	out := map[string][]*pod{}
 	for _, of := range candidates {
 		if of.GetLeast() > 0 || c.budgets.Heeds(of.GetGang().GetNamespace()) {
@@ -63,7 +74,7 @@ func (c *Core) victimPods(candidates []*wire.Candidate) map[string][]*pod {
 // inTurn returns the candidates of a mandate in the order in which they are to go: as the coordinator named them, but of those with the
 // same standing the ones last whose eviction exceeds a budget. Pods are those of victimPods; those of gangs that may lose single ones are put
 // in order, too. Alike has the same number for those between which nothing else decides.
-func (c *Core) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) (_ []*wire.Candidate, alike []int) {
+func (c *evictions) inTurn(candidates []*wire.Candidate, pods map[string][]*pod) (_ []*wire.Candidate, alike []int) {
 	look := c.budgets.Look(c.now)
 	var places [][]int // by standing
 	at := map[uint32]int{}
@@ -132,7 +143,7 @@ func seen(pods []*pod) (out []*api.Pod) {
 }
 
 // sortSurplus puts those pods last, of the ones with the same deletion cost, whose eviction exceeds a budget.
-func (c *Core) sortSurplus(pods []*pod) {
+func (c *evictions) sortSurplus(pods []*pod) {
 	look := c.budgets.Look(c.now)
 	for from := 0; from < len(pods); {
 		to := from
@@ -152,7 +163,7 @@ func (c *Core) sortSurplus(pods []*pod) {
 }
 
 // claimedPods takes note of the pods that leave because a claim was accepted.
-func (c *Core) claimedPods(victims []*wire.Victim, within time.Duration) {
+func (c *evictions) claimedPods(victims []*wire.Victim, within time.Duration) {
 	gangs := map[string]bool{}
 	for _, v := range victims {
 		if !c.budgets.Heeds(v.GetGang().GetNamespace()) {
@@ -176,7 +187,7 @@ func (c *Core) claimedPods(victims []*wire.Victim, within time.Duration) {
 }
 
 // disrupts counts those of some pods, which are about to be evicted, for which a budget does not allow that, and returns words about it.
-func (c *Core) disrupts(pods []*pod) string {
+func (c *evictions) disrupts(pods []*pod) string {
 	n := 0
 	var names []string
 	for _, p := range pods {
@@ -195,7 +206,7 @@ func (c *Core) disrupts(pods []*pod) string {
 }
 
 // evictPod evicts a bound pod of a gang, and tries again until it is seen to leave.
-func (c *Core) evictPod(g *gang, p *pod, why string) {
+func (c *evictions) evictPod(g *gang, p *pod, why string) {
 	if p.Deleting || p.evicting != 0 || p.Node == "" {
 		return // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
 	}

@@ -15,6 +15,9 @@
 //     package report decides when they are written), PodScheduled=False (conditions.go), events (events.go), places in the order
 //     (position.go), what a user is answered (why.go), durations (observe.go), spans (trace.go).
 //
+// Core drives gangs from state to state. All else is done by its parts, which are fields of it, in an order: each owns
+// its fields, and calls those before it and never those after it, nor Core. What all have is in common (looks.go).
+//
 // For the queue buckets that the table gives to this shard, it owns the order of their gangs, the serials of requests about them,
 // and the statuses of their Queues and PodGroups. All of it can be rebuilt from the API server and the control store.
 //

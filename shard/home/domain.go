@@ -35,6 +35,17 @@ import (
 //
 // Answers are used for all gangs of a namespace that ask the same within surveyKept, less what was asked for since.
 
+// domains is where gangs find room that are confined to topology domains.
+type domains struct {
+	*common
+	census    *census
+	shards    *shards
+	rules     *rules
+	searchers *searchers
+
+	surveys surveys
+}
+
 const (
 	surveyKept  = 100 * time.Millisecond // answers are used for so long
 	maxSurveyed = 16                     // classes of a gang that are asked about; the others are only tried
@@ -44,7 +55,7 @@ const (
 )
 
 // confineTo names in a HoldRequest the domain of each of its pods.
-func (c *Core) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
+func (c *census) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 	if fault.On(fault.DomainUnnamed) {
 		return
 	}
@@ -79,9 +90,9 @@ type domainLevel struct {
 
 // domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
 // has, those in which its pods require one another, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
-func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
+func (c *domains) domainLevels(g *gang) (levels []domainLevel) {
 	if g.group == nil {
-		return founds(c, g)
+		return c.rules.founds(g)
 	}
 	must, slice := g.group.Required, g.group.Slice.Key
 	if want := g.group.Preferred; want != "" {
@@ -103,7 +114,7 @@ func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 			}
 		}
 	}
-	for _, key := range c.ties(g) {
+	for _, key := range c.rules.ties(g) {
 		if keys := domainKeys(key, must); slice == "" && key != must && !slices.ContainsFunc(levels, func(l domainLevel) bool { return slices.Equal(l.keys, keys) }) {
 			levels = append(levels, domainLevel{keys: keys})
 		}
@@ -119,7 +130,7 @@ func (c *Core) domainLevels(g *gang) (levels []domainLevel) {
 
 // ties returns the labels in whose domains pods of a gang that has not begun require others of it: they are all in one then, or at least those of
 // one leader are. A search that goes from shard to shard begins in the domain in which the first pod happens to be.
-func (c *Core) ties(g *gang) (keys []string) {
+func (c *rules) ties(g *gang) (keys []string) {
 	if g.started || slices.ContainsFunc(g.inOrder(), stands) || !slices.ContainsFunc(g.inOrder(), func(p *pod) bool { return len(p.asked.Joins) > 0 }) {
 		return nil
 	}
@@ -148,7 +159,7 @@ func (c *Core) ties(g *gang) (keys []string) {
 func (c *Core) confine(g *gang, missing []*pod) bool {
 	s := &g.search
 	s.area = nil
-	levels := c.domainLevels(g)
+	levels := c.domains.domainLevels(g)
 	if len(levels) == 0 {
 		return true
 	}
@@ -159,40 +170,40 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		s.levels = make([]tried, len(levels))
 	}
 	if !slices.ContainsFunc(s.levels, func(t tried) bool { return t.areas > 0 }) {
-		s.room, s.nodes = c.room, c.nodes
+		s.room, s.nodes = c.shards.room, c.shards.nodes
 	}
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
 	founds := g.group == nil // more pods are to come, which have to go to the domain that is chosen now
 	for i, level := range levels {
-		pin, firm, ok := c.pinAt(g, level, holds)
+		pin, firm, ok := c.census.pinAt(g, level, holds)
 		if !ok || !level.required && s.scatters() {
 			continue
 		}
 		keys, t := level.keys, &s.levels[i]
 		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
 		if founds {
-			w.sharers = c.surveys.sharersWith(c.now, g.kinOf(missing[0]))
+			w.sharers = c.domains.surveys.sharersWith(c.now, g.kinOf(missing[0]))
 		} else if !g.started {
 			more := slices.DeleteFunc(g.candidates(), func(p *pod) bool { return p.charged || p.stage != nowhere })
-			c.ask(more)
+			c.rules.ask(more)
 			w.more = kindsOf(more)
 		}
 		_, slice := g.domainKeys()
 		if slice != "" {
 			keys = append(slices.Clone(keys), slice)
-			w.parts, w.size = c.partsOf(g, keys, missing), g.group.Slice.Size
+			w.parts, w.size = c.census.partsOf(g, keys, missing), g.group.Slice.Size
 		}
-		sv := c.surveyAround(g, keys, w, pin, t)
+		sv := c.domains.surveyAround(g, keys, w, pin, t)
 		if sv == nil {
 			return false
 		}
 		if slice != "" && !w.part {
 			for _, class := range sv.classes {
-				w.apart = append(w.apart, c.topology.Separates(class, slice))
+				w.apart = append(w.apart, c.rules.topology.Separates(class, slice))
 			}
 		}
 		if sv.later && level.required {
-			c.waitForDomain(g, report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace)))
+			c.domains.waitForDomain(g, report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace)))
 			return false
 		}
 		if sv.later {
@@ -204,27 +215,27 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		}
 		if a != nil && t.areas < areasTried {
 			if t.areas++; founds {
-				c.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
+				c.domains.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
 			}
 			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
-			delete(c.surveys.of, sv.id)
-			c.surveyAround(g, keys, w, pin, t)
+			delete(c.domains.surveys.of, sv.id)
+			c.domains.surveyAround(g, keys, w, pin, t)
 			return false
 		}
 		if !level.required {
 			continue
 		}
 		if !firm && holds && !w.part { // what it holds is not enough there, nor can be
-			c.releaseHeld(g)
-			delete(c.surveys.of, sv.id) // it counts what was held as used
+			c.searchers.releaseHeld(g)
+			delete(c.domains.surveys.of, sv.id) // it counts what was held as used
 			c.mark(g)
 			return false
 		}
-		if len(sv.open) > 0 || g.started || !(t.areas > 0 && c.reorders(g) || c.triesOthers(g, missing)) {
-			c.waitForDomain(g, c.whyNoDomain(g, sv, w, pin, firm, most))
+		if len(sv.open) > 0 || g.started || !(t.areas > 0 && c.searchers.reorders(g) || c.triesOthers(g, missing)) {
+			c.domains.waitForDomain(g, c.domains.whyNoDomain(g, sv, w, pin, firm, most))
 		}
 		return false
 	}
@@ -233,7 +244,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 
 // pinAt returns the domain of a level in which pods of a gang are, nil if there is none, firm if they stay there. It is not ok if others cannot be in
 // one domain with them, which is only preferred.
-func (c *Core) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm, ok bool) {
+func (c *census) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm, ok bool) {
 	if len(level.keys) == 0 {
 		return nil, false, true
 	}
@@ -251,7 +262,7 @@ func (c *Core) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm
 }
 
 // whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.
-func (c *Core) whyNoDomain(g *gang, x *survey, w wanted, pin []string, firm bool, most int) report.Reason {
+func (c *domains) whyNoDomain(g *gang, x *survey, w wanted, pin []string, firm bool, most int) report.Reason {
 	switch {
 	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
 		return report.Reason{}
@@ -298,12 +309,12 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 }
 
 // waitForDomain puts a gang to sleep that finds no domain.
-func (c *Core) waitForDomain(g *gang, why report.Reason) {
+func (c *domains) waitForDomain(g *gang, why report.Reason) {
 	s := &g.search
 	s.short = nil
 	g.blocked = why
 	late := g.started && !c.now.Before(s.since.Add(c.cfg.GiveUpAfter))
-	c.sleep(g, false)
+	c.searchers.sleep(g, false)
 	if late {
 		s.gaveUp = true
 		c.uncharge(g)
@@ -316,27 +327,27 @@ func (c *Core) together(g *gang) bool {
 	if !g.mustBeTogether() || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
 		return true
 	}
-	ok := g.group.Slice.Key == "" || c.inSlices(g)
+	ok := g.group.Slice.Key == "" || c.census.inSlices(g)
 	if ok && g.group.Required != "" {
 		keys := []string{g.group.Required}
-		of, same := c.pinned(g, keys, isHeld)
-		pin, _ := c.pinned(g, keys, stands)
+		of, same := c.census.pinned(g, keys, isHeld)
+		pin, _ := c.census.pinned(g, keys, stands)
 		ok = same && (pin == nil || of == nil || slices.Equal(of, pin)) &&
-			!slices.ContainsFunc(g.pick(isHeld), func(p *pod) bool { return c.domainAt(p, keys) == "" })
+			!slices.ContainsFunc(g.pick(isHeld), func(p *pod) bool { return c.census.domainAt(p, keys) == "" })
 	}
 	if !ok {
 		if c.renounce(g) {
 			return false
 		}
-		c.releaseHeld(g)
-		c.pause(g)
+		c.searchers.releaseHeld(g)
+		c.searchers.pause(g)
 		c.wakeAt(g, g.search.sleep.notBefore)
 	}
 	return ok
 }
 
 // endInArea ends a round that did not find enough in its domains.
-func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
+func (c *domains) endInArea(g *gang, r *round, missing []*pod) {
 	s, failed := &g.search, map[*room]bool{}
 	held, column := map[*room]map[*api.Class]int64{}, r.area.columns()
 	for _, p := range g.pick(isHeld) {
@@ -369,7 +380,7 @@ func (c *Core) endInArea(g *gang, r *round, missing []*pod) {
 	case r.area.part:
 		g.forgetParts()
 	case !r.area.keeps:
-		c.releaseHeld(g)
+		c.searchers.releaseHeld(g)
 	}
 	c.mark(g)
 }
@@ -452,7 +463,7 @@ func pinsOf(pin []string, parts []part) (pins [][]string) {
 
 // surveyAround is survey for a gang that is in a domain already, or whose slices are: where node shards have left out domains, they are asked to name
 // those.
-func (c *Core) surveyAround(g *gang, keys []string, w wanted, pin []string, t *tried) *survey {
+func (c *domains) surveyAround(g *gang, keys []string, w wanted, pin []string, t *tried) *survey {
 	pins := pinsOf(pin, w.parts)
 	if !t.cut {
 		if x := c.survey(g, keys, w.kinds, nil); x == nil || !x.more || len(pins) == 0 {
@@ -466,7 +477,7 @@ func (c *Core) surveyAround(g *gang, keys []string, w wanted, pin []string, t *t
 
 // survey returns the answers of all node shards about pods of some kinds, nil while they are awaited. Domains inside of pinned ones are named even if
 // there are too many.
-func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *survey {
+func (c *domains) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *survey {
 	kinds = kinds[:min(len(kinds), maxSurveyed)]
 	id := g.name.Namespace + "\x00" + strings.Join(keys, "\x00")
 	for _, k := range kinds {
@@ -501,7 +512,7 @@ func (c *Core) survey(g *gang, keys []string, kinds []kind, pinned [][]string) *
 	return x
 }
 
-func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinned [][]string) *survey {
+func (c *domains) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinned [][]string) *survey {
 	all := &c.surveys
 	if all.of == nil {
 		all.of, all.open, all.silent = map[string]*survey{}, map[uint64]*survey{}, map[api.Incarnation]bool{}
@@ -519,7 +530,7 @@ func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinn
 		x.body.Pinned = append(x.body.Pinned, &wire.Domain{Values: values})
 	}
 	for _, m := range c.table.Members {
-		if c.owned[m.Incarnation] > 0 {
+		if c.shards.owned[m.Incarnation] > 0 {
 			x.open[m.Incarnation] = true
 			c.countBytes(g.name.Namespace, list.bytes())
 		}
@@ -530,7 +541,7 @@ func (c *Core) beginSurvey(g *gang, id string, keys []string, kinds []kind, pinn
 }
 
 // dropSurveys lets go of answers that are not used any more, and of questions that nobody waits for: their gangs are gone.
-func (c *Core) dropSurveys() {
+func (c *domains) dropSurveys() {
 	all := &c.surveys
 	for id, x := range all.of {
 		if !x.answered.IsZero() && !c.now.Before(x.answered.Add(surveyKept)) {
@@ -546,7 +557,7 @@ func (c *Core) dropSurveys() {
 }
 
 // sendProbe asks those that have not answered.
-func (c *Core) sendProbe(x *survey) {
+func (c *domains) sendProbe(x *survey) {
 	x.sent = c.now
 	for _, m := range c.table.Members {
 		if x.open[m.Incarnation] {
@@ -557,7 +568,7 @@ func (c *Core) sendProbe(x *survey) {
 
 // toldAll reports whether a survey is over: all have answered, but for those that did not answer the last question in time either. Else each level of
 // domains would cost a gang Config.SkipAfter.
-func (c *Core) toldAll(x *survey) bool {
+func (c *domains) toldAll(x *survey) bool {
 	for shard := range x.open {
 		if !x.told || !c.surveys.silent[shard] {
 			return false
@@ -566,7 +577,7 @@ func (c *Core) toldAll(x *survey) bool {
 	return true
 }
 
-func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
+func (c *domains) onProbed(from api.Incarnation, m *wire.Probed) {
 	delete(c.surveys.silent, from)
 	x := c.surveys.open[m.GetSerial()]
 	if x == nil || !x.open[from] {
@@ -600,7 +611,7 @@ func (c *Core) onProbed(from api.Incarnation, m *wire.Probed) {
 }
 
 // endSurvey has the gangs go on that wait for a survey: all have answered, or it took too long.
-func (c *Core) endSurvey(x *survey) {
+func (c *domains) endSurvey(x *survey) {
 	x.answered = c.now
 	delete(c.surveys.open, x.body.GetSerial())
 	for shard := range x.open {

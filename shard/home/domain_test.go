@@ -51,7 +51,7 @@ func TestSurveysAreDropped(t *testing.T) {
 		pod o1 group=f
 		grant f
 	`)
-	if all := &s.core.surveys; len(all.of) != 2 || len(all.open) != 1 {
+	if all := &s.core.domains.surveys; len(all.of) != 2 || len(all.open) != 1 {
 		t.Errorf("%d surveys are kept, %d of them open: the one that began now, and the one that was ended then are meant", len(all.of), len(all.open))
 	}
 	s.run("tick 200ms")
@@ -61,7 +61,7 @@ func TestSurveysAreDropped(t *testing.T) {
 	s.run("group e min=1 queue=team require=row")
 	s.run("pod e1 group=e")
 	s.run("grant e")
-	if all := &s.core.surveys; len(all.of) != 1 || len(all.open) != 1 {
+	if all := &s.core.domains.surveys; len(all.of) != 1 || len(all.open) != 1 {
 		t.Errorf("%d surveys are kept, %d of them open: the one that began now is meant", len(all.of), len(all.open))
 	}
 	if a := s.core.gangs["g"].search.area; a != nil {

@@ -19,7 +19,7 @@ func (c *Core) advance(g *gang) {
 	g.next, g.looked = time.Time{}, c.now
 	for turns := 0; ; turns++ {
 		before := g.state
-		if g.tally = c.count(g); !g.tally.again.IsZero() {
+		if g.tally = c.census.count(g); !g.tally.again.IsZero() {
 			c.wakeAt(g, g.tally.again)
 		}
 		c.drive(g)
@@ -35,16 +35,16 @@ func (c *Core) advance(g *gang) {
 		}
 	}
 	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.refused() {
-		c.unchargedBound[g.id] = true
+		c.takeover.unchargedBound[g.id] = true
 	} else {
-		delete(c.unchargedBound, g.id)
+		delete(c.takeover.unchargedBound, g.id)
 	}
 	if g.slot() && g.state != holding && g.state != preparing && g.search.round == nil {
-		c.freeSlot(g)
+		c.searchers.freeSlot(g)
 	}
-	c.judge(g)
-	c.publish(g)
-	c.queueConditions(g)
+	c.reasons.judge(g)
+	c.reports.publish(g)
+	c.reports.queueConditions(g)
 	if !g.next.Equal(g.wake) {
 		g.wake = g.next
 		if !g.wake.IsZero() {
@@ -55,7 +55,7 @@ func (c *Core) advance(g *gang) {
 
 func (c *Core) drive(g *gang) {
 	if len(g.charge.condemned) > 0 {
-		c.evictCondemned(g)
+		c.evictions.evictCondemned(g)
 	}
 	switch g.state {
 	case withdrawing:
@@ -113,13 +113,13 @@ func (c *Core) collect(g *gang) {
 	if !why.None() {
 		g.edits.pending = g.edits.pending || !g.since.IsZero() // it was complete
 	} else {
-		if c.asleep(g) { // what was found when it fell asleep still holds
+		if c.searchers.asleep(g) { // what was found when it fell asleep still holds
 			return
 		}
-		if c.limitRestarts(g) {
+		if c.pacing.limitRestarts(g) {
 			return
 		}
-		g.search.vain = c.noNode(g)
+		g.search.vain = c.reasons.noNode(g)
 		switch {
 		case g.search.vain.None():
 		case g.boundByUs():
@@ -183,9 +183,9 @@ func (c *Core) start(g *gang) {
 		g.started = true
 		g.status.Starts()
 		c.Placed++
-		c.observeBound(g)
+		c.takeover.observeBound(g)
 		c.traceStarted(g)
-		c.tellStarted(g)
+		c.reports.tellStarted(g)
 	}
 	c.become(g, running)
 	g.claim, g.rooms = nil, rooms{}
@@ -201,7 +201,7 @@ func (c *Core) start(g *gang) {
 
 // run keeps a started gang's charge in line with its pods and places further ones.
 func (c *Core) run(g *gang) {
-	if c.ends(g) {
+	if c.reports.ends(g) {
 		c.become(g, collecting)
 		return
 	}
@@ -217,7 +217,7 @@ func (c *Core) run(g *gang) {
 }
 
 // ends takes back that a gang has started, once its life is over: pods that come now are placed all or nothing.
-func (c *Core) ends(g *gang) bool {
+func (c *reports) ends(g *gang) bool {
 	t := &g.tally
 	if g.single || g.group == nil || t.alive > 0 || t.placed >= g.minCount() || g.finished() {
 		return false
@@ -235,10 +235,10 @@ func (c *Core) ends(g *gang) bool {
 }
 
 // beginAnew forgets what was of a life that is over.
-func (c *Core) beginAnew(g *gang) {
+func (c *reports) beginAnew(g *gang) {
 	g.started = g.started && fault.On(fault.StartKept)
 	g.firstBound, g.boundSince, g.partly, g.repair = time.Time{}, time.Time{}, false, repair{}
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 }
 
 // bind completes a gang of which something may be bound, or closes it when that takes too long.
@@ -279,7 +279,7 @@ func (c *Core) bind(g *gang) {
 // that is gone stay charged until they end.
 func (c *Core) retire(g *gang) {
 	g.blocked = report.Reason{}
-	c.wakeUp(g)
+	c.searchers.wakeUp(g)
 	switch {
 	case g.outstanding():
 		c.retreat(g, startOver)
@@ -303,12 +303,12 @@ func (c *Core) retire(g *gang) {
 // forget takes a gang out of all that counts gangs.
 func (c *Core) forget(g *gang) {
 	g.dropped = true
-	c.leaveEntry(g, collecting)
-	c.freeSlot(g)
-	c.wakeUp(g)
+	c.rules.leaveEntry(g, collecting)
+	c.searchers.freeSlot(g)
+	c.searchers.wakeUp(g)
 	g.status.Forget()
 	delete(c.gangs, g.id)
-	delete(c.unchargedBound, g.id)
+	delete(c.takeover.unchargedBound, g.id)
 }
 
 // drop forgets a gang that is over.

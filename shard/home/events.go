@@ -20,7 +20,7 @@ const (
 )
 
 // tell has users told something at an object, if there is budget for it.
-func (c *Core) tell(about event.PodGroupEvent) {
+func (c *reports) tell(about event.PodGroupEvent) {
 	if c.eventsSpent.Spent(c.now, about.Namespace) >= eventsAtOnce || !c.eventTokens.Take(c.now) {
 		c.EventsDropped++
 		return
@@ -30,7 +30,7 @@ func (c *Core) tell(about event.PodGroupEvent) {
 }
 
 // tellPod says at a pod why it waits. It goes with a condition, which has a budget.
-func (c *Core) tellPod(p *pod, message string) {
+func (c *reports) tellPod(p *pod, message string) {
 	c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
 		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(message)})
 }
@@ -38,7 +38,7 @@ func (c *Core) tellPod(p *pod, message string) {
 // tellUnheeded says at a pod that it is placed without what nobody can heed: its wishes, words that only look like
 // Basalt's, or a part of its terms. It says so when the pod comes, for it may wait for long in a queue that its user
 // did not mean.
-func (c *Core) tellUnheeded(p *pod) {
+func (c *reports) tellUnheeded(p *pod) {
 	if p.Node != "" {
 		return
 	}
@@ -50,19 +50,19 @@ func (c *Core) tellUnheeded(p *pod) {
 		}
 		c.tell(said)
 	}
-	if words := c.repellers.ignored(p.Pod); words != "" {
+	if words := c.rules.repellers.ignored(p.Pod); words != "" {
 		said.Reason, said.Message = v1beta1.ReasonAntiAffinityIgnored, words
 		c.tell(said)
 	}
 }
 
 // tellWaiting says at a PodGroup why its gang waits, when it has waited for as long as its pods do before they are told.
-func (c *Core) tellWaiting(g *gang, now report.Reason) {
+func (c *reports) tellWaiting(g *gang, now report.Reason) {
 	if !now.Blocks() {
 		g.told = ""
 		return
 	}
-	if g.told == now.Code || c.awaitsWords(g) {
+	if g.told == now.Code || c.reasons.awaitsWords(g) {
 		return
 	}
 	if due := g.age().Add(c.cfg.ConditionAfter); !now.AtOnce() && c.now.Before(due) {
@@ -80,7 +80,7 @@ const toldOfVolumes = 10
 // tellVolumes says at a gang, and at some of its pods, that their nodes are decided and their volumes are not bound, when that has lasted for as
 // long as pods wait before they are told why. It says so in events alone: a condition would change the version of a pod that may be bound any
 // moment.
-func (c *Core) tellVolumes(g *gang) {
+func (c *reports) tellVolumes(g *gang) {
 	if g.volumesTold {
 		return
 	}
@@ -103,7 +103,7 @@ func (c *Core) tellVolumes(g *gang) {
 }
 
 // tellStarted says at a PodGroup that its gang has its minimum.
-func (c *Core) tellStarted(g *gang) {
+func (c *reports) tellStarted(g *gang) {
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !g.boundByUs() {
 		return
 	}
@@ -126,7 +126,7 @@ func (c *Core) tellStarted(g *gang) {
 func (c *Core) SetPodEvents(on bool) { c.cfg.PodEvents = on }
 
 // tellBound says at a pod where it was bound, if that is wanted: it is one more request for each pod.
-func (c *Core) tellBound(p *pod, node string) {
+func (c *common) tellBound(p *pod, node string) {
 	if c.cfg.PodEvents {
 		c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 			Reason: v1beta1.ReasonScheduled, Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
@@ -134,7 +134,7 @@ func (c *Core) tellBound(p *pod, node string) {
 }
 
 // warn tells users about a gang, at the object that describes it. Of an implied group that is its oldest pod.
-func (c *Core) warn(g *gang, reason, message string) {
+func (c *common) warn(g *gang, reason, message string) {
 	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true, Reason: reason, Message: message}
 	switch {
 	case g.group == nil:

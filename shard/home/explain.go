@@ -16,6 +16,16 @@ import (
 	"basalt.dev/basalt/shard/topology"
 )
 
+// reasons is why gangs wait, with what node shards say of it.
+type reasons struct {
+	*common
+	census *census
+	shards *shards
+	rules  *rules
+
+	explanations explanations
+}
+
 // Why no node takes a pod. A search asks only the node shards that seem to have room, so what they refuse says little. When it has
 // failed, every node shard is asked about the class of one pod that found no room, and the answers are added up: users read one count
 // over all nodes, whoever owns them.
@@ -107,8 +117,14 @@ func (s *shortage) ofOne(words string) string {
 // unexplain forgets for what a gang lacks room.
 func (g *gang) unexplain() { g.search.short = nil }
 
+// blockedBy has a gang blocked because some of its pods found no room.
+func (c *reasons) blockedBy(g *gang, missing []*pod) {
+	p := missing[0]
+	c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
+}
+
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
-func (c *Core) blockedShort(g *gang, s *shortage) {
+func (c *reasons) blockedShort(g *gang, s *shortage) {
 	g.search.short = s
 	g.blocked = c.whyShort(g, c.whyNoRoom(g, s))
 }
@@ -139,7 +155,7 @@ func alone(r api.NodeReasons) string {
 
 // recount asks again about the class of a pod that a gang has no room for, if what was said last was not said of all
 // nodes, or is no longer true: nodes had room.
-func (g *gang) recount(c *Core) {
+func (c *reasons) recount(g *gang) {
 	s := g.search.short
 	if s == nil {
 		return
@@ -159,14 +175,14 @@ func (g *gang) recount(c *Core) {
 }
 
 // whyShort says why a gang found no room, with what node shards say of the class of its pod, nil for nothing.
-func (c *Core) whyShort(g *gang, x *explained) report.Reason {
+func (c *reasons) whyShort(g *gang, x *explained) report.Reason {
 	s := g.search.short
 	is := s.reason(x.said(s.of))
 	switch {
 	case !is.NoRoom():
 	case x != nil && x.behind && x.asker == g.name.Namespace:
-		return report.Uncompared(g.name.Namespace, c.topology.Full(g.name.Namespace))
-	case c.unsupported(g, s.pod):
+		return report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace))
+	case c.rules.unsupported(g, s.pod):
 		return is.Unmet("; a new node alone would not help: the pods that spec.affinity.podAffinity requires are in no domain")
 	case s.early: // nobody knows whether there is quota: no reason to buy nodes
 		return is.Unmet("; it asks for quota when a topology domain takes it")
@@ -175,7 +191,7 @@ func (c *Core) whyShort(g *gang, x *explained) report.Reason {
 }
 
 // unsupported reports whether nodes alone would not help a gang: a pod of it requires pods that are nowhere, and none of its own.
-func (c *Core) unsupported(g *gang, of *api.Pod) bool {
+func (c *rules) unsupported(g *gang, of *api.Pod) bool {
 	p := c.pods[of.UID]
 	if p == nil || len(p.Class.Joins) == 0 {
 		return false
@@ -191,7 +207,7 @@ func (c *Core) unsupported(g *gang, of *api.Pod) bool {
 
 // whyNoRoom asks node shards about the class of a pod that found no room, if that was some time ago, and returns what they said last, nil for
 // nothing. The gang is told of the answer.
-func (c *Core) whyNoRoom(g *gang, s *shortage) *explained {
+func (c *reasons) whyNoRoom(g *gang, s *shortage) *explained {
 	class := s.class
 	e := &c.explanations
 	x := e.classes[class.Key]
@@ -209,7 +225,7 @@ func (c *Core) whyNoRoom(g *gang, s *shortage) *explained {
 
 // awaitsWords reports whether node shards are being asked for the first time why a gang finds no room: its pods are told when they have
 // answered.
-func (c *Core) awaitsWords(g *gang) bool {
+func (c *reasons) awaitsWords(g *gang) bool {
 	if g.search.short == nil {
 		return false
 	}
@@ -218,7 +234,7 @@ func (c *Core) awaitsWords(g *gang) bool {
 }
 
 // askWhy asks all node shards about the class of a pod; x is what is known of it, or nil.
-func (c *Core) askWhy(g *gang, s *shortage, x *explained) *explained {
+func (c *reasons) askWhy(g *gang, s *shortage, x *explained) *explained {
 	e, class := &c.explanations, s.class
 	if x == nil {
 		if len(e.classes) >= maxExplained {
@@ -239,7 +255,7 @@ func (c *Core) askWhy(g *gang, s *shortage, x *explained) *explained {
 	var classes classes
 	classes.of(class)
 	for _, m := range c.table.Members {
-		if c.owned[m.Incarnation] > 0 {
+		if c.shards.owned[m.Incarnation] > 0 {
 			x.open[m.Incarnation] = true
 			c.countBytes(g.name.Namespace, classes.bytes())
 			c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{
@@ -249,7 +265,7 @@ func (c *Core) askWhy(g *gang, s *shortage, x *explained) *explained {
 	return x
 }
 
-func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
+func (c *reasons) onExplained(from api.Incarnation, m *wire.Explained) {
 	x := c.explanations.open[m.GetSerial()]
 	if x == nil || !x.open[from] {
 		return
@@ -266,7 +282,7 @@ func (c *Core) onExplained(from api.Incarnation, m *wire.Explained) {
 }
 
 // endExplained ends a question: all have answered, or it took too long.
-func (c *Core) endExplained(x *explained) {
+func (c *reasons) endExplained(x *explained) {
 	x.behind = x.later && x.sum.Nodes == 0 || x.behind && len(x.open) > 0
 	switch {
 	case (x.later || len(x.open) > 0) && x.last.Nodes > x.sum.Nodes: // what was found before may still be so
@@ -275,7 +291,7 @@ func (c *Core) endExplained(x *explained) {
 		x.words = report.Uncompared("", false).Message
 		x.alone = x.words
 	case x.sum.Nodes > 0 || len(x.open) == 0:
-		rest := c.constraintsIn(x)
+		rest := c.rules.constraintsIn(x)
 		if n := len(x.open); n > 0 {
 			rest += fmt.Sprintf(" (%d shards have not answered)", n)
 		}
@@ -283,7 +299,7 @@ func (c *Core) endExplained(x *explained) {
 	}
 	switch {
 	case x.sum.Nodes == 0 && !x.later: // nobody has answered: no words are wrong
-	case len(x.open) == 0 && !x.later && x.sum.Fit == 0 && x.sum.Nodes >= len(c.clusterNodes):
+	case len(x.open) == 0 && !x.later && x.sum.Fit == 0 && x.sum.Nodes >= len(c.census.clusterNodes):
 		x.pause = 0
 	default:
 		x.pause = min(max(2*x.pause, explainEvery), explainMost)
@@ -305,7 +321,7 @@ func (c *Core) endExplained(x *explained) {
 
 // constraintsIn names the constraints of a class because of which nodes do not take its pods. The reasons are kube-scheduler's sentences, which
 // people and programs know, and which do not say what is asked for. Where volumes are among the node affinity, a note of the pod names them.
-func (c *Core) constraintsIn(x *explained) (words string) {
+func (c *rules) constraintsIn(x *explained) (words string) {
 	said := func(reason string) bool {
 		return slices.ContainsFunc(x.sum.Counts, func(r api.ReasonCount) bool { return strings.HasPrefix(r.Reason, reason) })
 	}
@@ -334,7 +350,7 @@ func (c *Core) constraintsIn(x *explained) (words string) {
 }
 
 // terms names the first terms of a field.
-func (c *Core) terms(field string, terms []*api.Term) (words string) {
+func (c *rules) terms(field string, terms []*api.Term) (words string) {
 	for _, t := range terms[:min(len(terms), maxConstraints)] {
 		words += named(field, t.String()+c.nowhere(t.Topology))
 	}
@@ -342,7 +358,7 @@ func (c *Core) terms(field string, terms []*api.Term) (words string) {
 }
 
 // nowhere says that no node has a label.
-func (c *Core) nowhere(label string) string {
+func (c *rules) nowhere(label string) string {
 	if c.topology.Labelled(label) {
 		return ""
 	}
@@ -355,7 +371,7 @@ func named(field, constraint string) string {
 }
 
 // endLateExplained ends the questions that took too long.
-func (c *Core) endLateExplained() {
+func (c *reasons) endLateExplained() {
 	for _, serial := range api.SortedKeys(c.explanations.open) {
 		x := c.explanations.open[serial]
 		if !c.now.Before(x.asked.Add(explainWithin)) {

@@ -41,8 +41,9 @@ func TestConstraintsAreNamed(t *testing.T) {
 	unreadable.Spec.NodeSelector = nil
 	unreadable.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = []corev1.NodeSelectorTerm{
 		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "cpus", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}}}}}
-	c := &Core{topology: topology.New()}
-	c.topology.Step(time.Unix(1, 0), event.NodeSeen{Node: &api.Node{Name: "n", Labels: map[string]string{"zone": "a", "rack": "r", api.LabelHostname: "n", "fourth": "x"}}})
+	c := &Core{rules: &rules{topology: topology.New()}}
+	c.rules.topology.Step(time.Unix(1, 0), event.NodeSeen{Node: &api.Node{Name: "n",
+		Labels: map[string]string{"zone": "a", "rack": "r", api.LabelHostname: "n", "fourth": "x"}}})
 	for _, one := range []struct{ reasons, want string }{
 		{"Insufficient cpu", ""},
 		{api.NotOfNodeAffinity, "; nodeSelector: arch=arm64,disk=ssd; nodeAffinity: zone in (a,b) and !gpu, or metadata.name in (n1)"},
@@ -53,16 +54,17 @@ func TestConstraintsAreNamed(t *testing.T) {
 		{topology.Avoids.String(), "; podAntiAffinity: pods with app=" + strings.Repeat("x", 63) + " by kubernetes.io/hostname; podAntiAffinity: pods with app=web by row, a label that no node has; podAntiAffinity: no pod by row, a label that no node has"},
 	} {
 		why := api.NodeReasons{Nodes: 1, Counts: []api.ReasonCount{{Reason: one.reasons, Nodes: 1}}}
-		if got := c.constraintsIn(&explained{sum: why, class: seen.Class}); got != one.want {
+		if got := c.rules.constraintsIn(&explained{sum: why, class: seen.Class}); got != one.want {
 			t.Errorf("%s:\ngot  %q\nwant %q", one.reasons, got, one.want)
 		}
 	}
 	why := api.NodeReasons{Nodes: 1, Counts: []api.ReasonCount{{Reason: api.NotOfNodeAffinity, Nodes: 1}}}
-	got := c.constraintsIn(&explained{sum: why, class: api.FromPod(unreadable, nil, api.Rules{}).Class})
+	got := c.rules.constraintsIn(&explained{sum: why, class: api.FromPod(unreadable, nil, api.Rules{}).Class})
 	if !strings.HasPrefix(got, `; nodeAffinity: cpus Gt ["many"], which cannot be read (`) {
 		t.Errorf("a value that is no number: %q", got)
 	}
-	if got := c.constraintsIn(&explained{sum: why, class: seen.Class, tied: true}); got != "; nodeSelector: arch=arm64,disk=ssd" {
+	if got := c.rules.constraintsIn(&explained{sum: why, class: seen.Class,
+		tied: true}); got != "; nodeSelector: arch=arm64,disk=ssd" {
 		t.Errorf("with the node affinity of volumes: %q", got)
 	}
 }

@@ -23,6 +23,16 @@ import (
 // the pod ends. A pod that is not charged yet is looked at again when it starts, when its node appears or grows, and when another one
 // on its node starts or ends.
 
+// census knows the nodes of the cluster, what others bound there, and what a gang has.
+type census struct {
+	*common
+
+	clusterNodes   map[string]*api.Node  // all nodes of the cluster (foreign.go)
+	foreign        map[string]*foreignOn // node -> pods there that somebody else bound
+	priorities     map[string]int64
+	warnedOfOthers time.Time
+}
+
 // foreignOn is what is known of such pods on one node.
 type foreignOn struct {
 	sum     api.Resources   // requested by those that are charged and have not started
@@ -35,7 +45,7 @@ const recheckAtOnce = 16
 
 // boundByOthers warns that a pod which this shard had to place was bound by somebody else: another scheduler serves a name of Basalt's,
 // and neither of the two knows what the other one is about to bind to a node.
-func (c *Core) boundByOthers(p *pod) {
+func (c *census) boundByOthers(p *pod) {
 	c.BoundByOthers++
 	if c.now.Before(c.warnedOfOthers.Add(warnOfOthers)) {
 		return
@@ -54,7 +64,7 @@ const warnOfOthers = 10 * time.Second
 func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable && !p.lost }
 
 // judgeForeign decides whether a bound pod is to be charged.
-func (c *Core) judgeForeign(p *pod) {
+func (c *census) judgeForeign(p *pod) {
 	switch {
 	case p.chargeable:
 		if p.counted != nil && p.Started {
@@ -90,7 +100,7 @@ func (c *Core) judgeForeign(p *pod) {
 }
 
 // forgetCharge ends what owe decided.
-func (c *Core) forgetCharge(p *pod) {
+func (c *census) forgetCharge(p *pod) {
 	c.uncount(p)
 	p.chargeable = false
 	if on := c.foreign[p.Node]; on != nil {
@@ -100,7 +110,7 @@ func (c *Core) forgetCharge(p *pod) {
 }
 
 // uncount takes a pod out of the sum of its node, and has others there looked at.
-func (c *Core) uncount(p *pod) {
+func (c *census) uncount(p *pod) {
 	if p.counted == nil {
 		return
 	}
@@ -110,7 +120,7 @@ func (c *Core) uncount(p *pod) {
 }
 
 // lookAtForeign has some of the pods looked at that wait to be charged on a node.
-func (c *Core) lookAtForeign(node string, most int) {
+func (c *census) lookAtForeign(node string, most int) {
 	on := c.foreign[node]
 	if on == nil {
 		return
@@ -130,7 +140,7 @@ func (c *Core) lookAtForeign(node string, most int) {
 	c.forgetForeign(node)
 }
 
-func (c *Core) forgetForeign(node string) {
+func (c *census) forgetForeign(node string) {
 	if on := c.foreign[node]; on != nil && len(on.waiting) == 0 && on.sum.IsZero() {
 		delete(c.foreign, node)
 	} else if on != nil && len(on.order) > 2*len(on.waiting)+recheckAtOnce {
@@ -138,7 +148,7 @@ func (c *Core) forgetForeign(node string) {
 	}
 }
 
-func (c *Core) onNodeSeen(n *api.Node) {
+func (c *census) onNodeSeen(n *api.Node) {
 	if n == nil || n.Name == "" {
 		return
 	}

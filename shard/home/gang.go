@@ -86,7 +86,7 @@ type gang struct {
 func (c *Core) newGang(id, queue string) *gang {
 	g := &gang{
 		id: id, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
-		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now, inherited: c.activating,
+		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now, inherited: c.takeover.activating,
 	}
 	if pace, known := c.paces.get(id); known {
 		g.edits = pace
@@ -171,7 +171,7 @@ func (g *gang) boundByUs() bool {
 
 // rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in
 // part: the Bindings may only be behind many others, at an API server that is slower than Basalt.
-func (c *Core) rollUntil(g *gang) time.Time {
+func (c *common) rollUntil(g *gang) time.Time {
 	if g.firstBound.IsZero() {
 		return g.boundSince.Add(3 * c.cfg.RollForward)
 	}
@@ -305,7 +305,7 @@ func (g *gang) mayClaim() bool {
 
 // writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of
 // the scheduler which places its pods.
-func (c *Core) writesGroup(g *gang) bool {
+func (c *common) writesGroup(g *gang) bool {
 	switch g.name.Kind {
 	case api.BasaltGroup:
 		return true

@@ -23,7 +23,7 @@ func (s *search) rest() {
 }
 
 // valid reports whether what is reserved is still what is to be placed.
-func (c *Core) valid(g *gang) bool {
+func (c *common) valid(g *gang) bool {
 	return g.charge.reserved && g.charge.reserve == nil && !g.charge.stale && c.obstacle(g).None() &&
 		g.tally.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
 }
@@ -40,12 +40,12 @@ func (c *Core) awaitPermit(g *gang) {
 	}
 	switch {
 	case g.claim != nil:
-		c.driveClaim(g)
+		c.claims.driveClaim(g)
 	case g.charge.keepsRooms():
-		c.wakeUp(g)
+		c.searchers.wakeUp(g)
 		c.keepRooms(g)
 	}
-	if c.asleep(g) || !c.barred(g) && !c.takeSlot(g) {
+	if c.searchers.asleep(g) || !c.rules.barred(g) && !c.searchers.takeSlot(g) {
 		return
 	}
 	if g.search.since.IsZero() {
@@ -65,36 +65,36 @@ func (c *Core) hold(g *gang) {
 		return
 	}
 	if g.claim != nil {
-		if c.driveClaim(g); g.claim != nil {
-			c.freeSlot(g)
+		if c.claims.driveClaim(g); g.claim != nil {
+			c.searchers.freeSlot(g)
 			return
 		}
 	}
 	switch {
 	case g.charge.keepsRooms(): // GiveUpAfter and StallAfter do not count: others leave for it
 		if !c.keepRooms(g) {
-			c.freeSlot(g)
+			c.searchers.freeSlot(g)
 			return
 		}
 	case c.giveUpIfOverdue(g):
 		return
-	case c.drains(g):
+	case c.searchers.drains(g):
 		if !c.keepRooms(g) {
-			c.sayStuck(g)
-			c.freeSlot(g)
+			c.claims.sayStuck(g)
+			c.searchers.freeSlot(g)
 			return
 		}
 	default:
-		c.releaseStalled(g)
-		if c.asleep(g) {
-			c.sayStuck(g)
+		c.searchers.releaseStalled(g)
+		if c.searchers.asleep(g) {
+			c.claims.sayStuck(g)
 			return
 		}
 		if !c.seek(g) {
-			c.releaseStalled(g)
+			c.searchers.releaseStalled(g)
 			if g.state == holding && g.search.sleep != nil {
-				c.sayStuck(g)
-				if c.drains(g) {
+				c.claims.sayStuck(g)
+				if c.searchers.drains(g) {
 					c.mark(g)
 				}
 			}
@@ -112,7 +112,7 @@ func (c *Core) hold(g *gang) {
 // drains reports whether the gang waits for nodes to become free on their own: the patient one, once a round found too
 // little. What is free then stays free for it where it waits, and as those leave who run there, it gets all of the
 // node. Otherwise a gang of whole nodes would never start beside short pods: there are always some on every node.
-func (c *Core) drains(g *gang) bool {
+func (c *searchers) drains(g *gang) bool {
 	switch {
 	case !g.charge.patient || g.charge.claimed(): // another leaves for it
 		return false
@@ -123,7 +123,7 @@ func (c *Core) drains(g *gang) bool {
 	case g.group != nil && (g.group.Required != "" || g.group.Slice.Key != "" || g.group.Preferred != ""):
 		return false
 	}
-	if c.topology.Concerned(g.name.Namespace) || slices.ContainsFunc(g.pick(waitsNowhere), func(p *pod) bool {
+	if c.rules.topology.Concerned(g.name.Namespace) || slices.ContainsFunc(g.pick(waitsNowhere), func(p *pod) bool {
 		return len(p.Class.Joins)+len(p.Class.Repels) > 0
 	}) {
 		return false // they are promised nothing
@@ -135,7 +135,7 @@ func (c *Core) drains(g *gang) bool {
 
 // giveUpAt returns when a gang that finds no room is given up. A patient one keeps what it holds: for how long is not
 // for its PodGroup to say, for the next gang is the patient one by then.
-func (c *Core) giveUpAt(g *gang) time.Time {
+func (c *common) giveUpAt(g *gang) time.Time {
 	if g.charge.patient {
 		return g.search.since.Add(c.cfg.PatientFor)
 	}
@@ -144,7 +144,7 @@ func (c *Core) giveUpAt(g *gang) time.Time {
 
 // holdFor returns how long holds are requested for. Those of a patient gang last until it is given up: it may sleep for longer
 // than Config.HoldFor, and nothing renews them meanwhile.
-func (c *Core) holdFor(g *gang) time.Duration {
+func (c *common) holdFor(g *gang) time.Duration {
 	if !g.charge.patient {
 		return c.cfg.HoldFor
 	}
@@ -162,14 +162,14 @@ func (c *Core) giveUpIfOverdue(g *gang) bool {
 	if g.blocked.None() {
 		g.blocked = report.SilentShards()
 	}
-	c.noteStuck(g)
+	c.rules.noteStuck(g)
 	c.retreat(g, giveUp)
 	return true
 }
 
 // releaseStalled withdraws the partial holds of a gang that sleeps, once they have not grown for Config.StallAfter. The next search comes
 // after the longest pause.
-func (c *Core) releaseStalled(g *gang) {
+func (c *searchers) releaseStalled(g *gang) {
 	s := &g.search
 	if s.sleep == nil || g.charge.patient {
 		return
@@ -189,14 +189,14 @@ func (c *Core) releaseStalled(g *gang) {
 }
 
 // releaseHeld withdraws what a gang holds.
-func (c *Core) releaseHeld(g *gang) {
+func (c *searchers) releaseHeld(g *gang) {
 	of := map[api.Incarnation][]*pod{}
 	for _, p := range g.pick(isHeld) {
 		of[p.shard] = append(of[p.shard], p)
 	}
 	serial, classes := c.serial(g), askedBy(g.members)
 	for _, shard := range api.SortedKeys(of) {
-		c.summaries[shard].giveBack(of[shard], classes)
+		c.shards.summaries[shard].giveBack(of[shard], classes)
 		for _, p := range of[shard] {
 			p.letGo()
 		}
@@ -204,7 +204,7 @@ func (c *Core) releaseHeld(g *gang) {
 			c.sendWithdraw(g, shard, serial, nil)
 		}
 	}
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 }
 
 // giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may
@@ -227,7 +227,7 @@ func (s *summary) giveBack(pods []*pod, classes map[uint64]bool) {
 }
 
 // uncharge ends the charge of further pods of a started gang that find no capacity. They are charged again when the gang wakes.
-func (c *Core) uncharge(g *gang) {
+func (c *common) uncharge(g *gang) {
 	if !g.started {
 		return
 	}

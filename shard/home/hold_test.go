@@ -66,7 +66,7 @@ func TestSummaryWhileAsking(t *testing.T) {
 	say := func() *summary {
 		c.Step(epoch0, event.Message{From: "b", Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: &wire.Summary{
 			Free: wire.FromResources(cores(10, 100)), Room: []*wire.ClassRoom{{PodClass: class.Hash(), Pods: 10}}}}}})
-		return c.summaries["b"]
+		return c.shards.summaries["b"]
 	}
 	s := say()
 	s.asking = append(s.asking, g, g, idle)

@@ -52,7 +52,7 @@ type leaned struct {
 }
 
 // learnGrade takes what a refusal said.
-func (c *Core) learnGrade(r *round, from api.Incarnation, s *summary, class *api.Class, grade uint32) {
+func (c *shards) learnGrade(r *round, from api.Incarnation, s *summary, class *api.Class, grade uint32) {
 	if len(class.Leanings) == 0 {
 		s.setGrade(class.Hash(), grade)
 		return
@@ -77,7 +77,7 @@ func (r *round) gradeAt(s *summary, shard api.Incarnation, class *api.Class) uin
 
 // nextBest returns the highest grade of the other shards. The shard that had the highest, as far as is known, need not have that any more: it
 // is the right one as long as it is not below the others.
-func (c *Core) nextBest(r *round, class *api.Class, but api.Incarnation) (grade uint32) {
+func (c *shards) nextBest(r *round, class *api.Class, but api.Incarnation) (grade uint32) {
 	grade = api.LeastGrade
 	for _, m := range c.table.Members {
 		if s := c.summaries[m.Incarnation]; s != nil && c.owned[m.Incarnation] > 0 && m.Incarnation != but {
@@ -88,7 +88,7 @@ func (c *Core) nextBest(r *round, class *api.Class, but api.Incarnation) (grade 
 }
 
 // forgetLeaned forgets what was said of a class too long ago, or for too many pods, when a round is about to ask for one more.
-func (c *Core) forgetLeaned(r *round, class *api.Class) {
+func (c *shards) forgetLeaned(r *round, class *api.Class) {
 	if len(r.graded) > 0 {
 		return
 	}
@@ -107,7 +107,7 @@ func (c *Core) forgetLeaned(r *round, class *api.Class) {
 }
 
 // keepLeaned takes over what is not too old from the last summary.
-func (c *Core) keepLeaned(s, old *summary) {
+func (c *shards) keepLeaned(s, old *summary) {
 	if old == nil || len(old.leaned) == 0 {
 		return
 	}

@@ -8,9 +8,54 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
+	"basalt.dev/basalt/shard/home/intake"
 )
 
-// Who is looked at again, and when; and what the core says to the outside. Everybody calls this, and it calls nobody.
+// common is what the core and each of its parts have: the time, the gangs and pods, who is looked at again, and when;
+// and what is said to the outside. Everybody calls its methods, and they call nobody.
+type common struct {
+	*Counters
+
+	cfg     Config
+	now     time.Time
+	table   *api.Table
+	gangs   map[string]*gang  // of active buckets
+	active  [api.Buckets]bool // buckets that are ours
+	term    int64             // of the coordinator
+	objects *intake.Objects
+	pods    map[string]*pod // of the cluster, whoever owns what (pods.go)
+
+	out, spare     []event.Output // spare is what Outputs returned last
+	dirty          []*gang
+	large          []*gang                // with many pods, and touched: looked at soon
+	counter        uint32                 // of serials
+	epochs         [api.Buckets]api.Epoch // under which an active bucket was taken over
+	sent           fair.Budget            // bytes of classes (classes.go)
+	writes         map[uint64]write       // outputs whose StatusWritten is awaited
+	writeID        uint64                 // the last one
+	writesStatusOf map[api.GroupKind]bool // groups of other kinds (admission.go); of Volcano's: Basalt holds its Lease
+}
+
+// Counters are for metrics.
+type Counters struct {
+	Broken     uint64 // invariants of ours found broken
+	Placed     uint64 // gangs that got their minimum
+	GaveUp     uint64
+	RolledBack uint64 // or that were evicted as stale
+
+	ClaimsMade      uint64 // accepted
+	ClaimsRefused   uint64
+	ClaimsDropped   uint64 // after they were accepted
+	ClaimsUnplanned uint64 // mandates for which no plan was found, or the room had changed
+	Reclaimed       uint64 // gangs that were evicted so that a queue takes back what it may have,
+	Preempted       uint64 // or for one of higher priority
+	Condemned       uint64 // surplus pods that were evicted for either
+
+	Disrupted     uint64 // pods that were evicted although a PodDisruptionBudget did not allow it
+	EventsDropped uint64 // that there was no budget for
+	BoundByOthers uint64 // pods that were to be placed here (foreign.go)
+}
 
 // timer wakes a gang; it is stale unless the gang still waits for exactly this time.
 type timer struct {
@@ -66,7 +111,7 @@ func (r *recent[K, V]) get(key K) (V, bool) {
 // touch has a gang looked at: at the end of this step, or, when it has many pods, soon (lookAtLarge), for a look
 // costs as much as the gang has pods. What a peer answers about the gang as a whole is looked at in its own step: see
 // mark.
-func (c *Core) touch(g *gang) {
+func (c *common) touch(g *gang) {
 	if len(g.members) > c.cfg.LargeGang {
 		if !g.large && !g.dirty {
 			g.large = true
@@ -79,7 +124,7 @@ func (c *Core) touch(g *gang) {
 
 // lookAtLarge looks at the large gangs that were touched: all of them at a Tick, and when no more events wait those
 // that were not looked at just now, in the measure of their size.
-func (c *Core) lookAtLarge(all bool) {
+func (c *common) lookAtLarge(all bool) {
 	rest := c.large[:0]
 	for _, g := range c.large {
 		if !all && c.now.Before(g.looked.Add(time.Duration(len(g.members))*10*time.Microsecond)) {
@@ -94,7 +139,7 @@ func (c *Core) lookAtLarge(all bool) {
 }
 
 // mark has a gang looked at at the end of this step.
-func (c *Core) mark(g *gang) {
+func (c *common) mark(g *gang) {
 	if !g.dirty && !g.dropped {
 		g.dirty = true
 		c.dirty = append(c.dirty, g)
@@ -102,7 +147,7 @@ func (c *Core) mark(g *gang) {
 }
 
 // wakeAt asks for the gang to be looked at again at a time; the earliest of all asked for counts.
-func (c *Core) wakeAt(g *gang, at time.Time) {
+func (c *common) wakeAt(g *gang, at time.Time) {
 	if !at.After(c.now) {
 		at = c.now.Add(time.Nanosecond)
 	}
@@ -112,24 +157,24 @@ func (c *Core) wakeAt(g *gang, at time.Time) {
 }
 
 // serial returns the next serial of a gang: it only grows, also from one owner of its queue's bucket to the next.
-func (c *Core) serial(g *gang) uint64 {
+func (c *common) serial(g *gang) uint64 {
 	c.counter++
 	return uint64(c.epochs[g.bucket])<<32 + uint64(c.counter)
 }
 
-func (c *Core) emit(o event.Output) { c.out = append(c.out, o) }
+func (c *common) emit(o event.Output) { c.out = append(c.out, o) }
 
-func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
+func (c *common) send(to api.Incarnation, body *wire.Envelope) {
 	c.emit(event.Send{To: to, Body: body})
 }
 
-func (c *Core) log(level slog.Level, message string, attrs ...slog.Attr) {
+func (c *common) log(level slog.Level, message string, attrs ...slog.Attr) {
 	c.emit(event.Log{Level: level, Message: message, Attrs: attrs})
 }
 
 // broken reports an invariant of ours that does not hold. The caller leaves the object concerned alone or starts it
 // over.
-func (c *Core) broken(message string, attrs ...slog.Attr) {
+func (c *common) broken(message string, attrs ...slog.Attr) {
 	c.Broken++
 	if c.cfg.Strict {
 		panic(fmt.Sprint("home: ", message, " ", attrs))
@@ -137,7 +182,7 @@ func (c *Core) broken(message string, attrs ...slog.Attr) {
 	c.log(slog.LevelError, message, attrs...)
 }
 
-func (c *Core) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
+func (c *common) isMember(shard api.Incarnation) bool { return c.table.Has(shard) }
 
 // write is an output whose StatusWritten is awaited.
 type write struct {
@@ -147,7 +192,7 @@ type write struct {
 	reason, message string // of a pod's condition
 }
 
-func (c *Core) nextWrite(w write) uint64 {
+func (c *common) nextWrite(w write) uint64 {
 	c.writeID++
 	c.writes[c.writeID] = w
 	return c.writeID
@@ -155,4 +200,4 @@ func (c *Core) nextWrite(w write) uint64 {
 
 // withholds reports whether a pod is of a scheduler's name that is lent, and the Lease is not Basalt's now: another
 // scheduler may place it. What is under way for such a pod goes on; nothing new is begun.
-func (c *Core) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }
+func (c *common) withholds(p *api.Pod) bool { return p.Lent && !c.writesStatusOf[api.VolcanoGroup] }

@@ -34,7 +34,7 @@ type tally struct {
 	priority   int64
 }
 
-func (c *Core) count(g *gang) (t tally) {
+func (c *census) count(g *gang) (t tally) {
 	t.again = g.search.rejected.goesOn(c.now, t.again)
 	for _, p := range g.members {
 		if p.Finished {
@@ -117,7 +117,7 @@ const narrowFirst = 499 * time.Millisecond
 
 // completeSince returns when the gang became complete, from its objects, so that an heir finds the same age. An evicted
 // gang keeps its age: the pods that it has now were made since, so what an heir finds is the age of its PodGroup.
-func (c *Core) completeSince(g *gang) time.Time {
+func (c *common) completeSince(g *gang) time.Time {
 	var at time.Time
 	narrow := 0
 	if g.group != nil {

@@ -37,7 +37,7 @@ func (c *Core) pin(p *pod) {
 	if p.pinned != "" {
 		return
 	}
-	if of := c.named[p.id]; of != nil && of.namespace == p.Namespace {
+	if of := c.takeover.named[p.id]; of != nil && of.namespace == p.Namespace {
 		p.pinned, p.sure, p.ours = of.uid, true, true
 		return
 	}
@@ -52,7 +52,7 @@ func (c *Core) pin(p *pod) {
 
 // meantFor reports whether a pod that was bound for an earlier PodGroup is this one's. Times of creation are whole
 // seconds.
-func (c *Core) meantFor(p *pod, g *intake.Group) bool {
+func (c *common) meantFor(p *pod, g *intake.Group) bool {
 	switch {
 	case p.Node == "":
 		return false
@@ -212,12 +212,12 @@ func (c *Core) join(p *pod, g *gang) {
 		p.gang = g
 		g.members[p.UID], g.order = p, nil
 		g.edited() // it may fit now
-		c.tellUnheeded(p)
+		c.reports.tellUnheeded(p)
 		if p.Node != "" {
 			p.pinned, p.sure = g.id, true
 			c.podBound(p, p.Node)
 		} else {
-			c.hasten(g) // another may find room where those that came before found none
+			c.searchers.hasten(g) // another may find room where those that came before found none
 		}
 		// The last that a large gang waited for is not looked at later, but now, unless such looks take more than a part of the time.
 		if g.state == collecting && len(g.members) == g.minCount() && !c.now.Before(g.looked.Add(time.Duration(len(g.members))*2*time.Microsecond)) {
@@ -241,7 +241,7 @@ func (c *Core) leave(p *pod) {
 		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
 	}
 	p.gang, p.commit = nil, nil
-	c.forgetCharge(p)
+	c.census.forgetCharge(p)
 	p.charged, p.gone = false, false
 	p.stage, p.shard, p.node, p.prefer = nowhere, "", "", ""
 	if p.Node != "" {
@@ -251,7 +251,7 @@ func (c *Core) leave(p *pod) {
 }
 
 // podBound takes note that a pod has a node.
-func (c *Core) podBound(p *pod, node string) {
+func (c *common) podBound(p *pod, node string) {
 	g := p.gang
 	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
 	p.pinned, p.sure = g.id, true

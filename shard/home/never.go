@@ -14,15 +14,15 @@ import (
 // waits for nodes. It asks in earnest when nodes come or change.
 
 // noNode returns why no node would take a gang, nothing if one might.
-func (c *Core) noNode(g *gang) report.Reason {
+func (c *reasons) noNode(g *gang) report.Reason {
 	s := g.search.unfit
 	fits := func(p *pod) bool { return p.Class.Key != s.class.Key && p.UID != s.pod.UID }
-	if g.isUnfit() && (g.started || !setAside(c, g, fits)) {
+	if g.isUnfit() && (g.started || !c.setAside(g, fits)) {
 		return s.reason(c.whyNoRoom(g, s).said(1))
 	}
 	g.search.unfit = nil
 	for {
-		r, of, lacks := c.neverFits(g)
+		r, of, lacks := c.rules.neverFits(g)
 		if r.None() {
 			break
 		}
@@ -34,19 +34,19 @@ func (c *Core) noNode(g *gang) report.Reason {
 		switch {
 		case g.started:
 			return r
-		case keep != nil && setAside(c, g, keep):
-		case !some || !drawOthers(c, g): // some that were set aside may fit with some of these
+		case keep != nil && c.setAside(g, keep):
+		case !some || !c.rules.drawOthers(g): // some that were set aside may fit with some of these
 			return r
 		}
 	}
-	return c.behindStuck(g)
+	return c.rules.behindStuck(g)
 }
 
 // behindStuck says of a pod by itself that no domain lets it in before others of its kind, and that these find no room. A node for them would help
 // it, too, and so would one that is a domain of its own: an autoscaler that hears of a few of a thousand pods buys a few nodes at a time.
-func (c *Core) behindStuck(g *gang) report.Reason {
+func (c *rules) behindStuck(g *gang) report.Reason {
 	p := g.alone()
-	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.search.entered != (kin{}) || !c.knowsNodes() {
+	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.search.entered != (kin{}) || !c.shards.knowsNodes() {
 		return report.Reason{}
 	}
 	of := g.kinOf(p)
@@ -69,7 +69,7 @@ func (g *gang) isUnfit() bool {
 // askAnew asks for the reservation of a gang once more, for the pods that it has now. vain is what noNode says of it.
 func (c *Core) askAnew(g *gang, pods []*pod, vain report.Reason) {
 	if g.search.vain = vain; vain.None() {
-		c.wakeUp(g)
+		c.searchers.wakeUp(g)
 	}
 	c.requestQuota(g, pods, false)
 }
@@ -81,11 +81,11 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	if a.denied == nil || a.judged && a.vain.None() || g.claim != nil || g.charge.claimed() {
 		return false
 	}
-	if at := c.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) { // not all nodes are known
+	if at := c.shards.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) { // not all nodes are known
 		c.wakeAt(g, at)
 		return false
 	}
-	if !c.knowsNodes() {
+	if !c.shards.knowsNodes() {
 		return false
 	}
 	p := g.alone()
@@ -94,14 +94,14 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	case a.vain.None():
 		a.judged = true
 	case s.sleep == nil && p != nil && !joins: // else pods may have come, or left, before it was denied
-		c.sleepInVain(g, a)
+		c.searchers.sleepInVain(g, a)
 		return false
-	case s.sleep != nil && (s.unfit == nil || g.isUnfit()) && c.asleep(g):
+	case s.sleep != nil && (s.unfit == nil || g.isUnfit()) && c.searchers.asleep(g):
 		return false
-	case a.nodes != c.nodes: // what a search found may not hold any more
+	case a.nodes != c.shards.nodes: // what a search found may not hold any more
 		s.unfit = nil
 	}
-	vain := c.noNode(g)
+	vain := c.reasons.noNode(g)
 	if vain.None() && !a.vain.None() && joins && g.tally.chargeable == 0 {
 		c.release(g) // others of its kind may come first (comesEarly)
 		return true
@@ -110,27 +110,27 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 		c.askAnew(g, g.choose(), vain)
 		return true
 	}
-	s.vain, a.vain, a.nodes = vain, vain, c.nodes
+	s.vain, a.vain, a.nodes = vain, vain, c.shards.nodes
 	if !vain.None() {
-		c.sleepInVain(g, a)
+		c.searchers.sleepInVain(g, a)
 	}
 	return false
 }
 
 // sleepInVain puts a gang to sleep until nodes are others than those that its request is about.
-func (c *Core) sleepInVain(g *gang, a *reserveCall) {
-	g.search.room, g.search.nodes = c.room, a.nodes
+func (c *searchers) sleepInVain(g *gang, a *reserveCall) {
+	g.search.room, g.search.nodes = c.shards.room, a.nodes
 	c.sleep(g, true)
 	if others := g.search.aside; others.drawn > 0 {
 		g.search.sleep.latest = others.again // when others of its pods are drawn
 	}
-	if p := g.alone(); p != nil && (!c.tooFewDomains(g, p).None() || !c.behindStuck(g).None()) {
-		c.sleepRuled(g) // there may be enough once pods have left
+	if p := g.alone(); p != nil && (!c.rules.tooFewDomains(g, p).None() || !c.rules.behindStuck(g).None()) {
+		c.rules.sleepRuled(g) // there may be enough once pods have left
 	}
 }
 
 // blockedInVain has a gang blocked that no node would take.
-func (c *Core) blockedInVain(g *gang, a *reserveCall) {
+func (c *reasons) blockedInVain(g *gang, a *reserveCall) {
 	if s := g.search.unfit; s != nil {
 		said := *s
 		said.denied = a.denied
@@ -143,7 +143,7 @@ func (c *Core) blockedInVain(g *gang, a *reserveCall) {
 
 // tooFewDomains says of which label the nodes have too few domains for a pod, nothing if they have enough. Where there are some, which let some
 // pods in, it says so only of a gang of one, for others may place pods of their own there.
-func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
+func (c *rules) tooFewDomains(g *gang, p *pod) report.Reason {
 	if len(p.Class.Joins) == 0 {
 		return report.Reason{}
 	}
@@ -164,13 +164,13 @@ func (c *Core) tooFewDomains(g *gang, p *pod) report.Reason {
 // neverFits returns why a gang could not be placed even if the whole cluster were empty, as far as summaries show,
 // and the pod that is why, if it is one, or of what all nodes together have too little. It returns nothing before the
 // nodes are known.
-func (c *Core) neverFits(g *gang) (why report.Reason, of *pod, lacks string) {
-	if !c.knowsNodes() {
+func (c *rules) neverFits(g *gang) (why report.Reason, of *pod, lacks string) {
+	if !c.shards.knowsNodes() {
 		return report.Reason{}, nil, ""
 	}
 	var total, largest api.Resources
 	for _, m := range c.table.Members {
-		s := c.summaries[m.Incarnation]
+		s := c.shards.summaries[m.Incarnation]
 		total, largest = total.Add(s.allocatable), largest.Max(s.largest)
 	}
 	pods := g.choose()

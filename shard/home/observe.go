@@ -21,14 +21,14 @@ type GangBound struct {
 // Observed returns the gangs that got their minimum since the last call, and how long each takeover took. The slices are valid until
 // the next Step.
 func (c *Core) Observed() (bound []GangBound, takeovers []time.Duration) {
-	bound, takeovers = c.bound, c.takeovers
-	c.bound, c.takeovers = c.bound[:0], c.takeovers[:0]
+	bound, takeovers = c.takeover.bound, c.takeover.takeovers
+	c.takeover.bound, c.takeover.takeovers = c.takeover.bound[:0], c.takeover.takeovers[:0]
 	return bound, takeovers
 }
 
 // observeBound takes note of a gang that has its minimum now. One that was there when its queue was taken over had begun to wait before:
 // then its objects' times of creation count, which have seconds only.
-func (c *Core) observeBound(g *gang) {
+func (c *takeover) observeBound(g *gang) {
 	if len(c.bound) >= observedAtMost || g.inherited && g.boundSince.IsZero() { // its predecessor had bound it
 		return
 	}
@@ -56,7 +56,7 @@ func (g *gang) created() time.Time {
 	return time.Time{}
 }
 
-func (c *Core) observeTakeover() {
+func (c *takeover) observeTakeover() {
 	if !c.gainingSince.IsZero() && len(c.takeovers) < observedAtMost {
 		c.takeovers = append(c.takeovers, c.now.Sub(c.gainingSince))
 	}

@@ -25,7 +25,7 @@ type aside struct {
 }
 
 // pauses has the pods that came first tried again after a pause, which grows as others are drawn in vain.
-func (a *aside) pauses(c *Core, of int) {
+func (a *aside) pauses(c *common, of int) {
 	pause := c.cfg.RetryRoom
 	if a.drawn > 0 {
 		pause = min(pause, c.cfg.BackoffMin<<min((a.drawn-1)/drawsAtOnce, 8))
@@ -34,7 +34,7 @@ func (a *aside) pauses(c *Core, of int) {
 }
 
 // waitsForFirst reports whether it is the turn of the pods that came first.
-func waitsForFirst(c *Core, g *gang) bool {
+func (c *common) waitsForFirst(g *gang) bool {
 	a := &g.search.aside
 	if !c.now.Before(a.again) || len(g.members) > a.of {
 		return false
@@ -63,7 +63,7 @@ func (c *Core) triesOthers(g *gang, missing []*pod) bool {
 		like := func(m *pod) bool { return m.asked == p.asked || m.Class.Key == p.Class.Key }
 		return found[p] || !slices.ContainsFunc(missing, like)
 	}
-	if waitsForFirst(c, g) || !setAside(c, g, keep) && !drawOthers(c, g) {
+	if c.waitsForFirst(g) || !c.setAside(g, keep) && !c.rules.drawOthers(g) {
 		return false
 	}
 	if g.started {
@@ -99,7 +99,7 @@ const (
 func (s *search) scatters() bool { return s.order >= firstDrawn && s.order%2 == 0 }
 
 // reorders lets go of what a gang holds, and has its pods tried in another order, if that may help.
-func (c *Core) reorders(g *gang) bool {
+func (c *searchers) reorders(g *gang) bool {
 	s := &g.search
 	if g.single || g.started || g.charge.claimed() || g.claim != nil {
 		return false
@@ -166,9 +166,9 @@ func inOrderOf(all, some []*pod) []*pod {
 }
 
 // setAside sets pods aside for which keep does not hold, and reports whether others are left to be tried.
-func setAside(c *Core, g *gang, keep func(*pod) bool) bool {
+func (c *common) setAside(g *gang, keep func(*pod) bool) bool {
 	s := &g.search
-	if !mayChoose(g) || waitsForFirst(c, g) {
+	if !mayChoose(g) || c.waitsForFirst(g) {
 		return false
 	}
 	next, others, more := map[string]bool{}, 0, false
@@ -193,7 +193,7 @@ func setAside(c *Core, g *gang, keep func(*pod) bool) bool {
 
 // drawOthers sets all pods aside but as many as the minimum needs, drawn from all that some node may take, and reports
 // whether these are to be tried: which pods find room together may depend on each of them.
-func drawOthers(c *Core, g *gang) bool {
+func (c *rules) drawOthers(g *gang) bool {
 	s := &g.search
 	if g.started || g.tally.placed > 0 || !mayChoose(g) || !unlike(g, true) {
 		return false
@@ -220,13 +220,13 @@ func drawOthers(c *Core, g *gang) bool {
 			pool = slices.DeleteFunc(pool, func(p *pod) bool { return p.Class.Key == of.Class.Key })
 		}
 	}
-	s.aside.pauses(c, len(g.members))
+	s.aside.pauses(c.common, len(g.members))
 	return false
 }
 
 // triesFewer sets aside what makes a denied request larger than it has to be, and reports whether less is left to be
 // asked for: of the resource that is short, or of the first that pods request where nothing is named.
-func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
+func (c *rules) triesFewer(g *gang, a *reserveCall) bool {
 	switch a.denied.GetReason() { // none if it is not denied
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_NEVER_FITS, wire.DenyReason_DENY_RESERVED_FOR_OLDER,
 		wire.DenyReason_DENY_GUARANTEE, wire.DenyReason_DENY_SUPPLY, wire.DenyReason_DENY_UNPREEMPTIBLE:
@@ -239,15 +239,15 @@ func (c *Core) triesFewer(g *gang, a *reserveCall) bool {
 	if g.started { // one growth at a time: whatever is smaller than what was denied
 		size := sizeIn(a.denied.GetResource())
 		least := slices.MinFunc(a.pods, func(a, b *pod) int { return cmp.Compare(size(a), size(b)) })
-		return setAside(c, g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
+		return c.setAside(g, func(p *pod) bool { return size(p) < size(least) || p.isBound() })
 	}
 	if keep := smallest(g, a.pods, a.denied.GetResource()); keep != nil {
-		return setAside(c, g, keep)
+		return c.setAside(g, keep)
 	}
 	if smallestOf(g, g.pick((*pod).candidate), a.pods, a.denied.GetResource()) == nil {
 		return false
 	}
-	return !waitsForFirst(c, g) && drawOthers(c, g) // these were drawn, as the smallest found no room
+	return !c.waitsForFirst(g) && c.drawOthers(g) // these were drawn, as the smallest found no room
 }
 
 // smallest returns what keeps the smallest pods that make a gang's minimum, of those that are not set aside, if they

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/fair"
 )
 
 // Pacing of edits. The objects of a gang belong to its tenant, who may change them all the time. A change that matters makes
@@ -18,6 +19,14 @@ import (
 //
 // Which edit it was does not matter: what is limited is the starting over (limitRestarts), not the edits. Only what is not
 // placed is limited. A gang that forms, that is placed, or that grows while growth is granted, is not.
+
+// pacing says who may start over.
+type pacing struct {
+	*common
+
+	editLines map[string][]*gang // that wait to start over, by namespace (pacing.go)
+	editing   fair.Budget        // pods that start over
+}
 
 const (
 	// editedPods is how many pods of one namespace may start over in a second because somebody edited their gangs.
@@ -47,7 +56,7 @@ func (g *gang) edited() {
 }
 
 // limitRestarts reports whether a gang has to wait before it starts over. The gang is looked at again when it may.
-func (c *Core) limitRestarts(g *gang) bool {
+func (c *pacing) limitRestarts(g *gang) bool {
 	e := &g.edits
 	if !e.pending {
 		return false
@@ -80,7 +89,7 @@ func (c *Core) limitRestarts(g *gang) bool {
 
 // payForEdit takes the pods of a gang out of the bucket of its namespace, if anything is left: a large gang leaves a debt, of no
 // more than a few seconds.
-func (c *Core) payForEdit(g *gang) bool {
+func (c *pacing) payForEdit(g *gang) bool {
 	if c.editing.Spent(c.now, g.name.Namespace) >= editedPods {
 		return false
 	}
@@ -89,7 +98,7 @@ func (c *Core) payForEdit(g *gang) bool {
 }
 
 // startEdited lets queued gangs start over, as far as the budgets of their namespaces go.
-func (c *Core) startEdited() {
+func (c *pacing) startEdited() {
 	for _, namespace := range api.SortedKeys(c.editLines) {
 		line := c.editLines[namespace]
 		for len(line) > 0 {

@@ -204,8 +204,8 @@ func TestEditsAreBounded(t *testing.T) {
 					if err := e.core.check(); err != nil {
 						t.Error(err)
 					}
-					if len(e.core.editLines) > 0 {
-						t.Errorf("%d namespaces still wait for their edits", len(e.core.editLines))
+					if len(e.core.pacing.editLines) > 0 {
+						t.Errorf("%d namespaces still wait for their edits", len(e.core.pacing.editLines))
 					}
 					for _, id := range api.SortedKeys(e.core.gangs) {
 						g := e.core.gangs[id]

@@ -44,7 +44,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	}
 	c.homeGroup(g)
 	if gang := c.gangs[g.UID]; gang != nil {
-		c.seenStatus(gang)
+		c.reports.seenStatus(gang)
 	}
 }
 
@@ -104,8 +104,8 @@ func (c *Core) implied(changed intake.Implied) {
 
 // endImplied has a gang whose implied group is gone begin its way back at once: the same event may bring the group again.
 func (c *Core) endImplied(g *gang) {
-	c.beginAnew(g)
-	g.tally = c.count(g)
+	c.reports.beginAnew(g)
+	g.tally = c.census.count(g)
 	switch {
 	case g.state == withdrawing || g.state == releasing || g.state == closing || g.state == evicting: // it is on its way
 	case g.outstanding():
@@ -133,12 +133,12 @@ func (c *Core) homeGroup(g *intake.Group) {
 			gang.status = &report.PodGroup{}
 		}
 		gang.name = g.Name
-		c.seenStatus(gang)
+		c.reports.seenStatus(gang)
 		for _, uid := range c.objects.Naming(g.Name) {
 			c.resolveMembership(c.pods[uid])
 		}
 		if gang.charge.reserved { // inherited
-			gang.tally = c.count(gang)
+			gang.tally = c.census.count(gang)
 			gang.startedBefore()
 		}
 	}
@@ -176,9 +176,9 @@ func (c *Core) resolveQueues(groups []*intake.Group, pods []string) {
 
 func (c *Core) onPriorityClass(class string, value int64, exists bool) {
 	if exists {
-		c.priorities[class] = value
+		c.census.priorities[class] = value
 	} else {
-		delete(c.priorities, class)
+		delete(c.census.priorities, class)
 	}
 	for _, uid := range api.SortedKeys(c.gangs) {
 		if g := c.gangs[uid]; g.group != nil && g.group.Class == class {

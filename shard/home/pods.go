@@ -12,7 +12,7 @@ import (
 // Pods as the API server shows them: seen, changed and gone.
 
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
-	c.readNames(e.Sequence)
+	c.takeover.readNames(e.Sequence)
 	now := make(map[string]bool, len(e.Pods))
 	for _, p := range e.Pods {
 		if p != nil {
@@ -24,7 +24,7 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 			c.onPodGone(uid)
 		}
 	}
-	c.forgetRepellers(now)
+	c.rules.forgetRepellers(now)
 	for _, p := range e.Pods {
 		c.versionsWentBack(p)
 		c.onPodSeen(p)
@@ -50,12 +50,12 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if seen == nil || seen.UID == "" {
 		return
 	}
-	c.noteRepeller(seen.UID, seen)
+	c.rules.noteRepeller(seen.UID, seen)
 	p := c.pods[seen.UID]
-	if !Keeps(seen) && !(p != nil && p.Node != "") && c.named[api.PodID(seen.UID)] == nil {
+	if !Keeps(seen) && !(p != nil && p.Node != "") && c.takeover.named[api.PodID(seen.UID)] == nil {
 		if p != nil { // it lost its label
 			c.onPodGone(seen.UID)
-			c.noteRepeller(seen.UID, seen)
+			c.rules.noteRepeller(seen.UID, seen)
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if before.Class.Key != seen.Class.Key || !before.Labels.Equal(seen.Labels) {
 		p.asked = seen.Class // what is under way was asked for by what the pod was; without labels it is judged with care
 		if p.stage == nowhere && p.gang != nil {
-			c.hasten(p.gang)
+			c.searchers.hasten(p.gang)
 		}
 	}
 	if p.rejected.times > 0 && !p.writing && p.stage == nowhere && p.gang != nil &&
@@ -106,7 +106,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		c.touch(p.gang) // it may be told so
 	}
 	if before.Unheeded != seen.Unheeded && p.gang != nil {
-		c.tellUnheeded(p)
+		c.reports.tellUnheeded(p)
 	}
 	if p.gang != nil && !slices.Equal(before.Scarce, seen.Scarce) {
 		p.gang.edited()
@@ -134,7 +134,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	unasked := before.Node == "" && (p.stage == nowhere || p.stage == promised || p.stage == held)
 	c.resolveMembership(p)
 	if unasked && p.Node != "" && p.Gang == "" && p.Ours && p.gang != nil {
-		c.boundByOthers(p)
+		c.census.boundByOthers(p)
 	}
 	if p.Node != "" && p.gang != nil && p.stage != bound {
 		c.podBound(p, p.Node)
@@ -144,7 +144,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 // versionsWentBack believes a list that shows a pod in an older version than the one that is known: the API server was restored
 // from a backup, and no Binding under the version of before could land any more. Where the list only lags behind a write of
 // ours, the Binding is refused, and resolving it shows the version.
-func (c *Core) versionsWentBack(listed *api.Pod) {
+func (c *common) versionsWentBack(listed *api.Pod) {
 	if listed == nil {
 		return
 	}
@@ -166,7 +166,7 @@ func (c *Core) versionsWentBack(listed *api.Pod) {
 }
 
 func (c *Core) onPodGone(uid string) {
-	c.noteRepeller(uid, nil)
+	c.rules.noteRepeller(uid, nil)
 	p := c.pods[uid]
 	if p == nil {
 		return

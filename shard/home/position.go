@@ -16,12 +16,12 @@ const (
 
 // waits reports whether a gang has its minimum of pods, has not started, and may be admitted without somebody changing an object: only
 // others of its queue, quota, or room keep it waiting.
-func (c *Core) waits(g *gang) bool {
+func (c *reports) waits(g *gang) bool {
 	return !g.started && g.ownerless.IsZero() && !g.blocked.Hopeless() && g.search.vain.None() && c.obstacle(g).None()
 }
 
 // positionOf returns the place of a gang among those of its queue that wait, and how many these are. It is 0 if the gang does not wait.
-func (c *Core) positionOf(g *gang) (place, of int) {
+func (c *reports) positionOf(g *gang) (place, of int) {
 	if !c.waits(g) {
 		return 0, 0
 	}
@@ -37,7 +37,7 @@ func (c *Core) positionOf(g *gang) (place, of int) {
 }
 
 // lookAtPositions finds the first gangs of each queue, now and then, and has statuses written of those that moved.
-func (c *Core) lookAtPositions() {
+func (c *reports) lookAtPositions() {
 	if c.now.Before(c.positionsAt.Add(positionsEvery)) {
 		return
 	}

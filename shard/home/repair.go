@@ -83,7 +83,7 @@ func (g *gang) isShortOf() int {
 
 // keptFor returns what a gang is charged that needs base: with what it lost of its minimum, while that is kept. It says
 // so to the coordinator, which takes what is kept for unused otherwise, and has others admitted for it.
-func (c *Core) keptFor(g *gang, base api.Resources) api.Resources {
+func (c *common) keptFor(g *gang, base api.Resources) api.Resources {
 	missing, amounts := int64(g.isShortOf()), g.charge.amounts
 	if !g.started {
 		missing = 0
@@ -152,7 +152,7 @@ func (c *Core) goesStale(g *gang) bool {
 }
 
 // seeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone.
-func (c *Core) seeRepair(queue, uid string, spec *v1beta1.QueueSpec) {
+func (c *common) seeRepair(queue, uid string, spec *v1beta1.QueueSpec) {
 	if !c.objects.SeeRepair(queue, uid, spec) {
 		return
 	}

@@ -37,7 +37,7 @@ type labelled struct {
 const maxLabelled = 4096
 
 // noteRepeller takes a pod as it is now, nil when it is gone.
-func (c *Core) noteRepeller(uid string, p *api.Pod) {
+func (c *rules) noteRepeller(uid string, p *api.Pod) {
 	x := &c.repellers
 	old, known := x.pods[uid]
 	repels := p != nil && !p.Finished && p.Class != nil && len(p.Class.Repels) > 0
@@ -88,14 +88,15 @@ func (c *Core) noteRepeller(uid string, p *api.Pod) {
 }
 
 // wakeUnsaid wakes those that were refused because labels were not said, at each change of View.Strangers.
-func (c *Core) wakeUnsaid(strangers uint64) {
+func (c *rules) wakeUnsaid(strangers uint64) {
 	c.repellers.strangers = strangers
-	c.room++
-	c.roomGrew = true
+	c.shards.room++
+	c.shards.roomGrew = true
 }
 
 // noteRight takes the labels of a namespace.
-func (x *repellers) noteRight(c *Core, namespace string, labels map[string]string) {
+func (c *rules) noteRight(namespace string, labels map[string]string) {
+	x := &c.repellers
 	if may := labels[api.LabelRepelsOthers] == "true"; !may && x.may[namespace] == nil {
 		return
 	} else if may {
@@ -130,7 +131,7 @@ func (x *repellers) ignoredOf(g *gang) string {
 }
 
 // ask sets the classes that pods are asked for with.
-func (c *Core) ask(pods []*pod) {
+func (c *rules) ask(pods []*pod) {
 	x := &c.repellers
 	for _, p := range pods {
 		p.asked = p.Class
@@ -156,7 +157,7 @@ func (x *repellers) labelledAs(p *pod) *api.Class {
 }
 
 // forgetRepellers forgets the pods that a list of all lacks.
-func (c *Core) forgetRepellers(listed map[string]bool) {
+func (c *rules) forgetRepellers(listed map[string]bool) {
 	for _, uid := range api.SortedKeys(c.repellers.pods) {
 		if !listed[uid] {
 			c.noteRepeller(uid, nil)

@@ -19,7 +19,7 @@ import (
 func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	heirs := g.charge.reserve == nil && growth && len(pods) == 1
 	if g.started && (g.claim != nil || g.charge.claimed()) && !heirs { // it claims something else
-		c.withdrawPlan(g)
+		c.claims.withdrawPlan(g)
 	}
 	have := g.pick((*pod).isChargeable)
 	boundSum := sum(have)
@@ -41,10 +41,10 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	}
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		started: g.started, judged: c.knowsNodes(), least: g.least(),
+		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
 	}
 	if !growth && len(pods) > 0 {
-		if a.vain, a.nodes = g.search.vain, c.nodes; g.search.unfit != nil {
+		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
 			a.nodes = g.search.nodes
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Core) await(g *gang) {
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
-			c.askAnew(g, g.choose(), c.noNode(g))
+			c.askAnew(g, g.choose(), c.reasons.noNode(g))
 		}
 		return
 	}
@@ -150,12 +150,12 @@ func (c *Core) await(g *gang) {
 		pods := g.choose()
 		now := append(g.pick((*pod).isChargeable), pods...)
 		if demand, _ := g.demand(now); !demand.Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
-			if g.edits.pending = true; c.limitRestarts(g) {
+			if g.edits.pending = true; c.pacing.limitRestarts(g) {
 				c.sendReserve(g)
 				return
 			}
 			if !c.renounce(g) {
-				c.askAnew(g, pods, c.noNode(g))
+				c.askAnew(g, pods, c.reasons.noNode(g))
 			}
 			return
 		}
@@ -164,14 +164,14 @@ func (c *Core) await(g *gang) {
 	if c.turns(g, a) {
 		return
 	}
-	if a.denied != nil && a.vain.None() && c.triesFewer(g, a) {
-		c.askAnew(g, g.choose(), c.noNode(g))
+	if a.denied != nil && a.vain.None() && c.rules.triesFewer(g, a) {
+		c.askAnew(g, g.choose(), c.reasons.noNode(g))
 		return
 	}
 	c.sendReserve(g)
 	switch {
 	case g.claim != nil:
-		c.driveClaim(g)
+		c.claims.driveClaim(g)
 	case g.charge.claimed():
 		c.keepRooms(g)
 	}
@@ -214,7 +214,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		return
 	}
 	if g.claim != nil && g.claim.step != proposing {
-		c.withdrawPlan(g) // it needs nobody's quota any more
+		c.claims.withdrawPlan(g) // it needs nobody's quota any more
 	}
 	g.charge.claim, g.charge.victims = 0, nil
 	amounts, err := wire.ToResources(m.GetDemand())
@@ -235,7 +235,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
 	}
 	isFor(g, a.names)
-	hastenUnlike(c, g, a.pods)
+	c.searchers.hastenUnlike(g, a.pods)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
 			p.charged = true
@@ -244,7 +244,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	c.traceGranted(g)
 	c.mark(g)
 	if !a.vain.None() && g.tally.chargeable == 0 { // an older coordinator does so
-		c.pauseUntil(g, c.now.Add(c.cfg.RetryRoom))
+		c.searchers.pauseUntil(g, c.now.Add(c.cfg.RetryRoom))
 		c.release(g)
 	}
 }

@@ -11,7 +11,7 @@ type call struct {
 }
 
 // due reports whether a request is to be sent now, for the first time or once more. If not, the gang is looked at when it is.
-func (c *Core) due(g *gang, o *call, first, most time.Duration) bool {
+func (c *common) due(g *gang, o *call, first, most time.Duration) bool {
 	if o.every == 0 {
 		o.every = first
 	}
@@ -30,6 +30,6 @@ func (c *Core) due(g *gang, o *call, first, most time.Duration) bool {
 }
 
 // dueAtShard is due for requests to node shards: one that has much to do answers late.
-func (c *Core) dueAtShard(g *gang, o *call) bool {
+func (c *common) dueAtShard(g *gang, o *call) bool {
 	return c.due(g, o, c.cfg.AskAgain, 8*c.cfg.AskAgain)
 }

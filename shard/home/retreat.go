@@ -88,7 +88,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	}
 	g.withdraw = w
 	g.search.ends()
-	c.freeSlot(g)
+	c.searchers.freeSlot(g)
 	for _, p := range g.members {
 		if p.hasRoom() && !keep {
 			p.letGo()
@@ -100,7 +100,7 @@ func (c *Core) retreat(g *gang, why cause) {
 }
 
 // touchAll counts every member of the table as asked: another home may have asked any of them.
-func (c *Core) touchAll(g *gang) {
+func (c *common) touchAll(g *gang) {
 	for _, m := range c.table.Members {
 		g.search.asks(m.Incarnation)
 	}
@@ -117,7 +117,7 @@ func (g *gang) lostSlices() bool {
 
 // sendWithdraw has a shard give up what was asked of it for a gang up to a serial, and report which of some pods are
 // bound.
-func (c *Core) sendWithdraw(g *gang, shard api.Incarnation, serial uint64, pods []string) {
+func (c *common) sendWithdraw(g *gang, shard api.Incarnation, serial uint64, pods []string) {
 	c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
 		Gang: g.message(), Serial: serial, TableEpoch: uint64(c.table.Epoch), PodUids: pods}}})
 }

@@ -9,6 +9,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -56,7 +57,7 @@ func worstRank(g *gang) *wire.Rank {
 }
 
 // withdrawRooms withdraws all that was requested for a gang.
-func (c *Core) withdrawRooms(g *gang) {
+func (c *claims) withdrawRooms(g *gang) {
 	shards := map[api.Incarnation]bool{}
 	for shard := range g.rooms.calls {
 		shards[shard] = true
@@ -79,11 +80,11 @@ func (c *Core) withdrawRooms(g *gang) {
 		}
 	}
 	g.rooms = rooms{}
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 }
 
 // sendRooms requests rooms from a shard, or renews them.
-func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []string, stands bool) {
+func (c *claims) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []string, stands bool) {
 	if g.rooms.calls == nil {
 		g.rooms.calls = map[api.Incarnation]*roomCall{}
 	}
@@ -102,8 +103,8 @@ func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []s
 	for _, p := range pods {
 		m.Pods = append(m.Pods, &wire.PodWant{PodUid: p.UID, PodClass: list.of(p.asked)})
 	}
-	m.Classes, m.Beside = list.wire, c.beside(g, shard, pods)
-	c.confineTo(c.roomArea(g, pods), m, pods)
+	m.Classes, m.Beside = list.wire, c.rules.beside(g, shard, pods)
+	c.census.confineTo(c.roomArea(g, pods), m, pods)
 	c.countBytes(g.name.Namespace, list.bytes())
 	g.search.asks(shard)
 	c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
@@ -111,7 +112,7 @@ func (c *Core) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits []s
 }
 
 // roomArea is the domain that the rooms of a gang are to be in, nil for any, and those of the slices of some pods.
-func (c *Core) roomArea(g *gang, pods []*pod) *area {
+func (c *claims) roomArea(g *gang, pods []*pod) *area {
 	within, of := []*wire.Label{g.charge.within}, g.rooms.slices
 	if g.claim != nil {
 		within, of = []*wire.Label{g.claim.closer, g.claim.within}, g.claim.slices
@@ -138,7 +139,7 @@ func (c *Core) roomArea(g *gang, pods []*pod) *area {
 }
 
 // inSlice returns those of some pods without a room of which it is known in which domain their slice is.
-func (c *Core) inSlice(g *gang, missing []*pod) []*pod {
+func (c *claims) inSlice(g *gang, missing []*pod) []*pod {
 	outer, inner := g.domainKeys()
 	if inner == "" {
 		return missing
@@ -146,7 +147,7 @@ func (c *Core) inSlice(g *gang, missing []*pod) []*pod {
 	if g.rooms.slices == nil {
 		g.rooms.slices = map[string]string{}
 	}
-	for _, o := range c.partsOf(g, domainKeys(outer, inner), missing) {
+	for _, o := range c.census.partsOf(g, domainKeys(outer, inner), missing) {
 		if o.in == "" {
 			continue
 		}
@@ -160,7 +161,7 @@ func (c *Core) inSlice(g *gang, missing []*pod) []*pod {
 }
 
 // renewRooms repeats the requests for what is held or promised each second: it renews holds, and asks whether promises have become holds.
-func (c *Core) renewRooms(g *gang, awaits []string, stands bool) {
+func (c *claims) renewRooms(g *gang, awaits []string, stands bool) {
 	at := map[api.Incarnation][]*pod{}
 	for _, p := range g.roomless() {
 		if p.hasRoom() {
@@ -199,11 +200,11 @@ func (c *Core) keepRooms(g *gang) bool {
 	if g.state == holding && ch.claimed() {
 		g.blocked = report.Reason{Code: v1beta1.ReasonWaiting, Message: report.Claims(ch.victims)}
 	}
-	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.awaitsInVain(g) {
+	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.evictions.awaitsInVain(g) {
 		c.renounce(g)
 		return false
 	}
-	if g.tally.promised > 0 && ch.claimed() && c.haveLeft(g) {
+	if g.tally.promised > 0 && ch.claimed() && c.evictions.haveLeft(g) {
 		for _, p := range pods {
 			if p.stage == promised {
 				p.letGo()
@@ -218,7 +219,8 @@ func (c *Core) keepRooms(g *gang) bool {
 			g.rooms.short = c.now
 		}
 		until := g.rooms.short.Add(leaveFor)
-		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.inSlice(g, missing)) == 0) { // there may be room in other domains, or nothing says which ones
+		// There may be room in other domains, or nothing says which ones.
+		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.claims.inSlice(g, missing)) == 0) {
 			c.renounce(g)
 			return false
 		}
@@ -227,15 +229,15 @@ func (c *Core) keepRooms(g *gang) bool {
 		}
 	}
 	if len(missing) > 0 {
-		c.findRooms(g, missing)
+		c.claims.findRooms(g, missing)
 	}
-	c.renewRooms(g, ch.awaits, true)
+	c.claims.renewRooms(g, ch.awaits, true)
 	return false
 }
 
 // findRooms requests rooms for pods that have none, from one shard after another. When all were asked, it says that the gang is stuck,
 // and begins anew after a while.
-func (c *Core) findRooms(g *gang, missing []*pod) {
+func (c *claims) findRooms(g *gang, missing []*pod) {
 	ch := &g.charge
 	r, n := &g.rooms, len(c.table.Members)
 	if o := r.calls[r.asked(c.table.Members)]; o != nil && !o.answered && c.now.Before(o.sent.Add(c.cfg.AskAgain)) {
@@ -257,7 +259,7 @@ func (c *Core) findRooms(g *gang, missing []*pod) {
 	for range n {
 		shard := c.table.Members[r.turn%n].Incarnation
 		r.turn, r.tried = r.turn%n+1, r.tried+1
-		if c.owned[shard] > 0 && len(missing) > 0 {
+		if c.shards.owned[shard] > 0 && len(missing) > 0 {
 			if ask := append(g.pick(func(p *pod) bool { return p.shard == shard && p.hasRoom() }), missing...); len(ask) <= c.cfg.HoldPods {
 				c.sendRooms(g, shard, ask, ch.awaits, true)
 			}
@@ -267,7 +269,7 @@ func (c *Core) findRooms(g *gang, missing []*pod) {
 }
 
 // haveLeft reports whether the pods that a gang awaits have been gone for so long that a promise which is not a hold was lost.
-func (c *Core) haveLeft(g *gang) bool {
+func (c *evictions) haveLeft(g *gang) bool {
 	r := &g.rooms
 	if r.left.IsZero() {
 		r.left = c.now
@@ -288,7 +290,7 @@ func (c *Core) haveLeft(g *gang) bool {
 }
 
 // stay reports whether one of some pods, or a pod of some gangs, is still there.
-func (c *Core) stay(awaits []string) bool {
+func (c *evictions) stay(awaits []string) bool {
 	bound := c.boundGangs()
 	return slices.ContainsFunc(awaits, func(uid string) bool {
 		_, gang := bound[uid]
@@ -297,7 +299,7 @@ func (c *Core) stay(awaits []string) bool {
 }
 
 // awaitsInVain reports whether pods that a charged gang awaits are still there, and all of these have had the time to leave.
-func (c *Core) awaitsInVain(g *gang) bool {
+func (c *evictions) awaitsInVain(g *gang) bool {
 	r := &g.rooms
 	if r.since.IsZero() {
 		r.since = c.now
@@ -323,7 +325,7 @@ func (r *rooms) asked(members []api.Member) api.Incarnation {
 
 // onRoomReply takes the answer to a request for rooms, also one that was sent unasked because a promise has become a hold. It reports
 // whether it was one.
-func (c *Core) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) bool {
+func (c *claims) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) bool {
 	o := g.rooms.calls[from]
 	if o == nil || o.serial != m.GetSerial() {
 		return false
@@ -355,13 +357,13 @@ func (c *Core) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) boo
 			g.rooms.tried = 0
 		}
 	}
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 	c.mark(g)
 	return true
 }
 
 // graceOf returns the longest that one of some pods, or a pod of some gangs, may take to leave.
-func (c *Core) graceOf(awaits []string) (longest time.Duration) {
+func (c *evictions) graceOf(awaits []string) (longest time.Duration) {
 	graces := c.boundGangs()
 	for _, uid := range awaits {
 		longest = max(longest, graces[uid])
@@ -374,7 +376,7 @@ func (c *Core) graceOf(awaits []string) (longest time.Duration) {
 
 // boundGangs are the gangs that have bound pods, and how long these may take to leave. It is a look at all pods of the cluster, so one a
 // second serves all claims.
-func (c *Core) boundGangs() map[string]time.Duration {
+func (c *evictions) boundGangs() map[string]time.Duration {
 	if c.graces != nil && c.now.Before(c.gracesAt.Add(c.cfg.AskAgain)) {
 		return c.graces
 	}
@@ -386,4 +388,22 @@ func (c *Core) boundGangs() map[string]time.Duration {
 		}
 	}
 	return c.graces
+}
+
+// sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
+func (c *claims) sayStuck(g *gang) {
+	ch := &g.charge
+	if g.claim != nil || !ch.reserved || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
+		return
+	}
+	if !g.mayClaim() && !ch.patient { // it is patient for as long as it says so
+		return
+	}
+	if ch.said == 0 { // an heir has asked for nothing yet
+		ch.said = c.serial(g)
+	}
+	if c.due(g, &ch.stuck, c.cfg.ResendEvery, c.cfg.ResendEvery) {
+		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
+			Gang: g.message(), Attempt: ch.attempt, Serial: ch.said, TableEpoch: uint64(c.table.Epoch)}}})
+	}
 }

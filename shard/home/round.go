@@ -63,31 +63,31 @@ func (c *Core) seek(g *gang) bool {
 		return true
 	}
 	if s.round == nil {
-		c.ask(missing)
-		if c.asleep(g) {
+		c.rules.ask(missing)
+		if c.searchers.asleep(g) {
 			return false
 		}
 		if at := c.limitBytes(g, missing); !at.IsZero() {
-			c.pauseUntil(g, at)
-			c.freeSlot(g)
+			c.searchers.pauseUntil(g, at)
+			c.searchers.freeSlot(g)
 			c.wakeAt(g, at)
 			return false
 		}
-		if c.isShut(g, missing) {
+		if c.rules.isShut(g, missing) {
 			if c.triesOthers(g, missing) {
 				return false
 			}
-			c.blockedShort(g, &shortage{pod: missing[0].Pod, class: missing[0].asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
-			c.sleep(g, false)
+			c.reasons.blockedBy(g, missing)
+			c.searchers.sleep(g, false)
 			return false
 		}
-		if !c.takeSlot(g) || !c.confine(g, missing) {
+		if !c.searchers.takeSlot(g) || !c.confine(g, missing) {
 			return false
 		}
 		s.round = &round{area: s.area, scatters: s.scatters(), asked: map[api.Incarnation]bool{},
 			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{},
 			never: map[gradeKey]bool{}, vain: map[gradeKey]bool{}}
-		s.room, s.nodes = c.room, c.nodes
+		s.room, s.nodes = c.shards.room, c.shards.nodes
 		if s.since.IsZero() {
 			s.since = c.now
 		}
@@ -115,13 +115,13 @@ func (c *Core) seek(g *gang) bool {
 		return p.gang != g || !p.charged || !p.candidate() || p.stage != nowhere && !(p.stage == held && p.shard == r.last)
 	})
 	if len(r.rest) == 0 || !c.isMember(r.last) {
-		if r.last != "" && c.barred(g) { // others were placed meanwhile
+		if r.last != "" && c.rules.barred(g) { // others were placed meanwhile
 			c.endRound(g, r, missing)
 			return false
 		}
-		next, found := c.nextShard(g, r, missing)
-		if !found && c.mayAskAgain(g, r, missing) {
-			next, found = c.nextShard(g, r, missing)
+		next, found := c.shards.nextShard(g, r, missing)
+		if !found && c.rules.mayAskAgain(g, r, missing) {
+			next, found = c.shards.nextShard(g, r, missing)
 		}
 		if !found {
 			c.endRound(g, r, missing)
@@ -138,7 +138,7 @@ func (c *Core) seek(g *gang) bool {
 	r.shard = shard
 	r.pods, r.rest = cut(r.rest, c.cfg.HoldPods)
 	r.fresh = kindsOf(slices.DeleteFunc(slices.Clone(r.pods), func(p *pod) bool { return p.stage == held }))
-	if of := c.summaries[shard]; of != nil {
+	if of := c.shards.summaries[shard]; of != nil {
 		of.take(r.fresh)
 		of.asking = append(of.asking, g)
 	}
@@ -155,8 +155,8 @@ func (c *Core) seek(g *gang) bool {
 		}
 		r.body.Pods = append(r.body.Pods, &wire.PodWant{PodUid: p.UID, PodClass: classes.of(p.asked)})
 	}
-	c.confineTo(r.area, r.body, r.pods)
-	r.body.Beside = c.beside(g, shard, r.pods)
+	c.census.confineTo(r.area, r.body, r.pods)
+	r.body.Beside = c.rules.beside(g, shard, r.pods)
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
 	g.search.asks(shard)
@@ -168,7 +168,7 @@ func (c *Core) seek(g *gang) bool {
 }
 
 // skip goes on without a shard that does not answer. Holds that it may still grant are withdrawn.
-func (c *Core) skip(g *gang, r *round) {
+func (c *common) skip(g *gang, r *round) {
 	has := false
 	for _, p := range g.members {
 		has = has || p.shard == r.shard && (p.stage == held || p.stage == committed)
@@ -200,46 +200,46 @@ func cut(pods []*pod, most int) (part, rest []*pod) {
 // endRound ends a round that did not find a hold for every pod: it says why, and puts the gang to sleep.
 func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if r.area != nil {
-		c.endInArea(g, r, missing)
+		c.domains.endInArea(g, r, missing)
 		return
 	}
 	if r.pauses {
 		g.search.overtaken++
 		g.search.ends()
-		c.pauseUntil(g, c.now.Add(leanedPause))
-		c.freeSlot(g)
+		c.searchers.pauseUntil(g, c.now.Add(leanedPause))
+		c.searchers.freeSlot(g)
 		c.mark(g)
 		return
 	}
-	never, all := neverTaken(c, r, missing)
-	if never == nil && !r.silent && c.reorders(g) {
+	never, all := c.shards.neverTaken(r, missing)
+	if never == nil && !r.silent && c.searchers.reorders(g) {
 		return
 	}
 	if g.search.orders >= g.search.ordersNow() && !g.charge.patient { // another order may need other nodes
-		c.releaseHeld(g)
+		c.searchers.releaseHeld(g)
 	}
 	if never != nil && !g.started && c.triesOthers(g, []*pod{never}) {
 		return
 	}
 	if never != nil && (all || !g.started) {
 		s := &shortage{pod: never.Pod, class: never.asked, never: true}
-		if c.blockedShort(g, s); !g.started && g.state == holding {
+		if c.reasons.blockedShort(g, s); !g.started && g.state == holding {
 			g.search.unfit, g.search.short, g.blocked = s, nil, report.Reason{} // it is said once it is known whether there is quota
 			c.retreat(g, giveUp)
 			return
 		}
-		c.sleep(g, true)
+		c.searchers.sleep(g, true)
 		g.search.gaveUp = g.started
 		c.uncharge(g)
 		return
 	}
-	if !c.skips(g, r, missing) {
-		c.shutFor(g, missing)
+	if !c.shards.skips(g, r, missing) {
+		c.rules.shutFor(g, missing)
 	}
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
 		g.blocked = report.Reason{}
 	} else {
-		c.blockedShort(g, &shortage{pod: missing[0].Pod, class: missing[0].asked, missing: len(missing), of: max(len(missing), g.tally.charged)})
+		c.reasons.blockedBy(g, missing)
 	}
 	// All that may be tried of these pods has been.
 	tried := g.tally.placed == 0 && (g.search.orders >= g.search.ordersNow() || !unlike(g, false))
@@ -247,16 +247,16 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		return
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
-		c.sleep(g, false)
+		c.searchers.sleep(g, false)
 		g.search.gaveUp = true
 		c.uncharge(g)
 		return
 	}
-	c.sleep(g, false)
+	c.searchers.sleep(g, false)
 }
 
 // neverTaken returns a missing pod that no node takes, not even an empty one, nil for none, and whether none takes any.
-func neverTaken(c *Core, r *round, missing []*pod) (never *pod, all bool) {
+func (c *shards) neverTaken(r *round, missing []*pod) (never *pod, all bool) {
 	members := 0
 	for _, m := range c.table.Members {
 		if c.owned[m.Incarnation] > 0 {
@@ -291,7 +291,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	if g == nil {
 		return
 	}
-	if c.onRoomReply(g, from, m) {
+	if c.claims.onRoomReply(g, from, m) {
 		if left := g.pick(waitsNowhere); g.rooms.drains && (len(left) == 0 || !g.rooms.again.IsZero()) {
 			c.tellUnplaced(g, sum(left), false) // all shards were asked
 		}
@@ -310,7 +310,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		nodes[h.GetPodUid()] = h.GetNode()
 	}
 	back := int64(0)
-	if s := c.summaries[from]; s != nil {
+	if s := c.shards.summaries[from]; s != nil {
 		for _, k := range r.fresh {
 			refused := int64(0)
 			for _, p := range k.pods {
@@ -321,7 +321,8 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			s.left = s.left.Add(times(k.class.Requests, refused))
 			// The room is still there if it is not good enough, or outside the domains that were asked for, or in domains that take no such pod
 			// now. No summary will say so again.
-			if room, counted := s.room[k.class.Hash()]; counted && (r.least > 0 || r.area != nil || c.ruledClass(g.name.Namespace, k.class)) {
+			if room, counted := s.room[k.class.Hash()]; counted && (r.least > 0 || r.area != nil ||
+				c.rules.ruledClass(g.name.Namespace, k.class)) {
 				s.room[k.class.Hash()] = room + refused
 			}
 			r.refused[from] = r.refused[from] || refused > 0 && r.least == 0
@@ -344,7 +345,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		case !got && p.stage == held && p.shard == from:
 			p.letGo()
 		}
-		if !got && r.area != nil && c.ruled(p) { // the room is still there
+		if !got && r.area != nil && c.rules.ruled(p) { // the room is still there
 			r.area.roomOf(p).add(from, column(p.asked), 1)
 		}
 		if !got && r.least == 0 {
@@ -369,12 +370,12 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			if f.GetNever() {
 				r.never[gradeKey{from, class.Hash()}] = true
 			}
-			s, ruled := c.summaries[from], c.ruledClass(g.name.Namespace, class)
+			s, ruled := c.shards.summaries[from], c.rules.ruledClass(g.name.Namespace, class)
 			if r.area != nil { // says nothing of nodes outside
 			} else if s != nil && r.least == 0 && !ruled {
 				s.room[class.Hash()] = 0
 			} else if s != nil && r.least > 0 {
-				c.learnGrade(r, from, s, class, f.GetGrade())
+				c.shards.learnGrade(r, from, s, class, f.GetGrade())
 			}
 		}
 		if r.refused[from] = r.refused[from] || r.least == 0; r.least > 0 {
@@ -382,11 +383,11 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		}
 	}
 	if left := m.GetLeft(); left != nil {
-		c.onSummary(from, left)
+		c.shards.onSummary(from, left)
 		r.done[from] = r.refused[from] && !r.mayTakeOthers(g, from) || r.least > 0 && r.done[from]
 	}
-	if s := c.summaries[from]; s != nil {
-		c.unskip(s, back)
+	if s := c.shards.summaries[from]; s != nil {
+		c.searchers.unskip(s, back)
 	}
 	c.mark(g)
 }

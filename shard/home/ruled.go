@@ -12,8 +12,20 @@ import (
 // Gangs whose pods affinity, anti-affinity or spread may keep from nodes: who of them asks, in which order, and who
 // sleeps.
 
+// rules is what is known here of constraints over sets of nodes, and which gangs they keep waiting.
+type rules struct {
+	*common
+	shards *shards
+
+	topology      *topology.View
+	ownView       bool
+	unjudged      map[string]*gang // prepared, and not judged yet
+	ruledSleepers ruledSleepers
+	repellers     repellers
+}
+
 // leaveEntry notes that a gang that asked for quota and room has it, or gives up.
-func (c *Core) leaveEntry(g *gang, to state) {
+func (c *rules) leaveEntry(g *gang, to state) {
 	s := &c.ruledSleepers
 	of := g.search.entered
 	if of == (kin{}) {
@@ -29,7 +41,7 @@ func (c *Core) leaveEntry(g *gang, to state) {
 }
 
 // noteStuck notes that a gang gives up.
-func (c *Core) noteStuck(g *gang) {
+func (c *rules) noteStuck(g *gang) {
 	if of := g.search.entered; of != (kin{}) {
 		last, _ := c.ruledSleepers.turns.get(of)
 		c.ruledSleepers.turns.put(of, turn{room: last.room, stuck: true})
@@ -37,13 +49,13 @@ func (c *Core) noteStuck(g *gang) {
 }
 
 // ruled reports whether constraints over sets of nodes may keep a pod from nodes.
-func (c *Core) ruled(p *pod) bool {
+func (c *rules) ruled(p *pod) bool {
 	return c.ruledClass(p.Namespace, p.Class)
 }
 
 // ruledClass reports the same about pods of a class. A shard that refuses one may take another as soon as something
 // is counted otherwise.
-func (c *Core) ruledClass(namespace string, class *api.Class) bool {
+func (c *rules) ruledClass(namespace string, class *api.Class) bool {
 	return isConstrained(class) || c.topology.Concerned(namespace)
 }
 
@@ -87,7 +99,7 @@ type shut struct {
 }
 
 // sleepRuled notes that a gang sleeps.
-func (c *Core) sleepRuled(g *gang) {
+func (c *rules) sleepRuled(g *gang) {
 	s := &c.ruledSleepers
 	for _, p := range g.members {
 		if p.candidate() && p.stage == nowhere && c.ruled(p) {
@@ -101,7 +113,7 @@ func (c *Core) sleepRuled(g *gang) {
 }
 
 // openRuled notes that more may fit for a namespace.
-func (c *Core) openRuled(namespace string) {
+func (c *rules) openRuled(namespace string) {
 	s := &c.ruledSleepers
 	s.opened[namespace] = true
 	s.again[namespace] = c.now.Add(c.cfg.AskAgain)
@@ -111,7 +123,7 @@ func (c *Core) openRuled(namespace string) {
 const ruledShut = 1024
 
 // shutFor notes that no pod of some was placed: others of their classes need not ask until something changes.
-func (c *Core) shutFor(g *gang, missing []*pod) {
+func (c *rules) shutFor(g *gang, missing []*pod) {
 	missing = slices.DeleteFunc(slices.Clone(missing), func(p *pod) bool { return !c.ruled(p) })
 	if len(missing) == 0 {
 		return
@@ -123,7 +135,7 @@ func (c *Core) shutFor(g *gang, missing []*pod) {
 			of = map[uint64]shut{}
 			c.ruledSleepers.shut[p.Namespace] = of
 		}
-		of[p.asked.Hash()+beside] = shut{c.room, c.now}
+		of[p.asked.Hash()+beside] = shut{c.shards.room, c.now}
 	}
 }
 
@@ -142,7 +154,7 @@ func (g *gang) company() (sum uint64) {
 
 // open returns how many pods like one may be placed now, as far as domains are concerned; with more, if others are
 // placed before them.
-func (c *Core) open(p *pod, most, more int) int {
+func (c *rules) open(p *pod, most, more int) int {
 	if len(p.Class.Joins) == 0 {
 		return most
 	}
@@ -155,14 +167,14 @@ func (c *Core) open(p *pod, most, more int) int {
 
 // barred reports whether no domain takes the pod of a gang of one now, whatever room nodes have. The node shards
 // count the same pods, so none of them is asked. Such a gang takes no slot: many may wait, and others get theirs.
-func (c *Core) barred(g *gang) bool {
+func (c *rules) barred(g *gang) bool {
 	p := g.alone()
 	return p != nil && c.open(p, 1, 0) == 0
 }
 
 // mayEnter reports whether a pod may ask for quota beside those that have, and some more. Others will be bound before
 // it has room, so it may come some waves early; but not if the last one found none.
-func (c *Core) mayEnter(p *pod, of kin, more int) bool {
+func (c *rules) mayEnter(p *pod, of kin, more int) bool {
 	n, early := c.ruledSleepers.entering[of]+more, topology.Ahead
 	if last, _ := c.ruledSleepers.turns.get(of); last.stuck {
 		early = 0
@@ -171,7 +183,7 @@ func (c *Core) mayEnter(p *pod, of kin, more int) bool {
 }
 
 // kinMoved returns when a pod like one that may have to wait for others found room last, the zero time for never.
-func (c *Core) kinMoved(g *gang, p *pod) time.Time {
+func (c *rules) kinMoved(g *gang, p *pod) time.Time {
 	if len(p.Class.Joins) == 0 {
 		return time.Time{}
 	}
@@ -191,7 +203,7 @@ func (g *gang) alone() *pod {
 
 // isShut reports whether a search for pods is in vain. Not for long: what keeps a pod from a node may be a hold that
 // only its shard knows.
-func (c *Core) isShut(g *gang, missing []*pod) bool {
+func (c *rules) isShut(g *gang, missing []*pod) bool {
 	if len(missing) == 1 && c.open(missing[0], 1, 0) == 0 {
 		return true
 	}
@@ -202,7 +214,7 @@ func (c *Core) isShut(g *gang, missing []*pod) bool {
 	beside := g.company()
 	for _, p := range missing {
 		s, shut := of[p.asked.Hash()+beside]
-		if shut && s.room == c.room && c.now.Before(s.at.Add(c.cfg.BackoffMax)) {
+		if shut && s.room == c.shards.room && c.now.Before(s.at.Add(c.cfg.BackoffMax)) {
 			return true
 		}
 	}

@@ -345,7 +345,7 @@ func (s *script) run(line string) []string {
 			p.GroupKind, p.GroupMin = api.ImpliedGroup, int(w.num("least"))
 		}
 		s.pods[p.UID] = p
-		if s.core.clusterNodes[p.Node] == nil && p.Node != "" && !w.has("nonode") {
+		if s.core.census.clusterNodes[p.Node] == nil && p.Node != "" && !w.has("nonode") {
 			s.core.Step(s.now, event.NodeSeen{Node: &api.Node{Name: p.Node, Allocatable: cores(1000, 110)}})
 		}
 		if fields[0] == "listed" {
@@ -605,7 +605,7 @@ func (s *script) run(line string) []string {
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Mandate{Mandate: m}})
 
 	case "planned": // SECONDS: plans for the namespace cost so much
-		s.core.plans.Spend(s.now, "ns", w.toNum(w.plain[0])*planWork)
+		s.core.claims.plans.Spend(s.now, "ns", w.toNum(w.plain[0])*planWork)
 		return nil
 
 	case "rooms": // SHARD NODE:FREE[:GANG-CPU[-anyway][-bars]...] ... [later]: answers the last RoomProbe to the shard
@@ -847,7 +847,7 @@ func (s *script) run(line string) []string {
 			}
 			out = append(out, line)
 		}
-		return append(out, fmt.Sprintf("in flight %d", s.core.inFlight))
+		return append(out, fmt.Sprintf("in flight %d", s.core.searchers.inFlight))
 	}
 	s.t.Fatalf("%s: unknown command %q", s.line, fields[0])
 	return nil

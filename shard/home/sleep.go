@@ -7,12 +7,30 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/home/report"
 )
 
 // Waiting for capacity. A gang that found too little sleeps until a summary shows freed capacity or other nodes, and for longer
 // after each search that fails. A gang that fits on no node sleeps until nodes come or change. How many gangs wake in a second is
 // limited, and namespaces take turns.
+
+// searchers are the gangs that look for room: who searches, and who sleeps until there may be some.
+type searchers struct {
+	*common
+	census *census
+	pacing *pacing
+	shards *shards
+	rules  *rules
+
+	ready        readyQueue
+	inFlight     int
+	podsInFlight int
+	sleepers     map[string]*gang
+	lookAgain    time.Time            // when all sleepers may be looked through again
+	wakes        fair.Queues[[]*gang] // whose sleep is over, and that wait for wakeTokens
+	wakeTokens   fair.Tokens
+}
 
 // sleep is a pause that ends when a summary shows freed capacity or other nodes.
 type sleep struct {
@@ -24,11 +42,11 @@ type sleep struct {
 }
 
 // sleep puts a gang to sleep until capacity is freed, or with never until nodes change.
-func (c *Core) sleep(g *gang, never bool) {
+func (c *searchers) sleep(g *gang, never bool) {
 	s := &g.search
 	s.sleep = &sleep{room: s.room, nodes: s.nodes}
 	if s.room == 0 && s.nodes == 0 { // nothing was asked: summaries alone said so
-		s.sleep.room, s.sleep.nodes = c.room, c.nodes
+		s.sleep.room, s.sleep.nodes = c.shards.room, c.shards.nodes
 	}
 	if never { // nodes change often where there are many, and seldom for this gang
 		s.neverFor = min(max(2*s.neverFor, c.cfg.BackoffMin), c.cfg.RetryRoom)
@@ -51,7 +69,7 @@ func (c *Core) sleep(g *gang, never bool) {
 	c.freeSlot(g)
 	c.sleepers[g.id] = g
 	if !never {
-		c.sleepRuled(g)
+		c.rules.sleepRuled(g)
 	}
 	if !c.asleep(g) {
 		c.touch(g) // an edit of before the search ends it at once, and nothing else would have the gang looked at again
@@ -72,15 +90,15 @@ func (s *search) fails() {
 }
 
 // pause puts a gang to sleep for a moment.
-func (c *Core) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
+func (c *searchers) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
 
 // pauseUntil puts a gang to sleep until a time.
-func (c *Core) pauseUntil(g *gang, at time.Time) {
-	g.search.sleep = &sleep{room: c.room, nodes: c.nodes, notBefore: at, latest: at}
+func (c *searchers) pauseUntil(g *gang, at time.Time) {
+	g.search.sleep = &sleep{room: c.shards.room, nodes: c.shards.nodes, notBefore: at, latest: at}
 	c.sleepers[g.id] = g
 }
 
-func (c *Core) wakeUp(g *gang) {
+func (c *searchers) wakeUp(g *gang) {
 	g.search.sleep = nil
 	delete(c.sleepers, g.id)
 }
@@ -90,21 +108,21 @@ func (c *Core) wakeUp(g *gang) {
 const wakesPerSecond = 1000
 
 // hasten ends a gang's wait for room as soon as it may search again: one of its pods is another than was searched for.
-func (c *Core) hasten(g *gang) {
+func (c *searchers) hasten(g *gang) {
 	s := g.search.sleep
 	switch {
 	case s == nil:
 		return
 	case s.latest.IsZero(): // it does not wait for room
-		s.nodes, c.nodesMoved = c.nodes-1, true
+		s.nodes, c.shards.nodesMoved = c.shards.nodes-1, true
 	default:
-		s.room = c.room - 1 // which only grows
+		s.room = c.shards.room - 1 // which only grows
 	}
 	c.touch(g)
 }
 
 // mayWake reports whether a gang whose sleep is over may wake now. If not, it is looked at again when its turn comes.
-func (c *Core) mayWake(g *gang) bool {
+func (c *searchers) mayWake(g *gang) bool {
 	s := &g.search
 	switch {
 	case s.sleep.turn:
@@ -120,7 +138,7 @@ func (c *Core) mayWake(g *gang) bool {
 }
 
 // wakeNext wakes gangs whose sleep is over, namespaces in turn.
-func (c *Core) wakeNext() {
+func (c *searchers) wakeNext() {
 	for q := c.wakes.Next(); q != nil; q = c.wakes.Next() {
 		g := (*q)[0]
 		s := &g.search
@@ -143,12 +161,12 @@ func (c *Core) wakeNext() {
 }
 
 // asleep reports whether a gang sleeps. A sleep that is over ends here.
-func (c *Core) asleep(g *gang) bool {
+func (c *searchers) asleep(g *gang) bool {
 	s := g.search.sleep
 	if s == nil {
 		return false
 	}
-	if g.edits.pending && !c.limitRestarts(g) {
+	if g.edits.pending && !c.pacing.limitRestarts(g) {
 		c.wakeUp(g)
 		return false
 	}
@@ -169,14 +187,14 @@ func (c *Core) asleep(g *gang) bool {
 	return false
 }
 
-func (c *Core) over(s *sleep) bool {
+func (c *searchers) over(s *sleep) bool {
 	switch {
-	case s.nodes != c.nodes:
+	case s.nodes != c.shards.nodes:
 		return !c.now.Before(s.notBefore)
 	case s.latest.IsZero():
 		return false
 	}
-	return !c.now.Before(s.latest) || s.room != c.room && !c.now.Before(s.notBefore)
+	return !c.now.Before(s.latest) || s.room != c.shards.room && !c.now.Before(s.notBefore)
 }
 
 // wakeSleepers wakes a few of the gangs that may fit now, best first. The pause between two searches grows to spare node shards.
@@ -185,14 +203,14 @@ func (c *Core) over(s *sleep) bool {
 //
 // It examines all sleepers, the less often the more there are, and sorts only the best of them, so the cost does not grow with
 // their number.
-func (c *Core) wakeSleepers() {
+func (c *searchers) wakeSleepers() {
 	c.feed()
 	c.wakeNext()
-	if !c.roomGrew && !c.nodesMoved || c.now.Before(c.lookAgain) {
+	if !c.shards.roomGrew && !c.shards.nodesMoved || c.now.Before(c.lookAgain) {
 		return
 	}
 	c.lookAgain = c.now.Add(time.Duration(len(c.sleepers)) * lookPerSleeper)
-	c.roomGrew, c.nodesMoved = false, false
+	c.shards.roomGrew, c.shards.nodesMoved = false, false
 	awake, asleep := best{most: 64}, best{most: c.cfg.InFlight}
 	for _, g := range c.sleepers {
 		switch s := g.search.sleep; {
@@ -200,10 +218,10 @@ func (c *Core) wakeSleepers() {
 			if !g.search.inLine {
 				awake.add(g)
 			}
-		case !s.early.IsZero() && s.room != c.room && s.early.Before(s.notBefore):
+		case !s.early.IsZero() && s.room != c.shards.room && s.early.Before(s.notBefore):
 			asleep.add(g)
-		case s.latest.IsZero() && s.nodes != c.nodes:
-			c.nodesMoved = true // not yet
+		case s.latest.IsZero() && s.nodes != c.shards.nodes:
+			c.shards.nodesMoved = true // not yet
 		}
 	}
 	pods := c.podsInFlight
@@ -217,7 +235,7 @@ func (c *Core) wakeSleepers() {
 	for _, g := range awake.sorted() {
 		c.touch(g)
 	}
-	c.roomGrew = awake.full()
+	c.shards.roomGrew = awake.full()
 }
 
 // lookPerSleeper is the pause between two examinations of all sleepers, for each of them: some 100 times what one costs.
@@ -312,7 +330,7 @@ func (r *readyQueue) Pop() any {
 	return x
 }
 
-func (c *Core) takeSlot(g *gang) bool {
+func (c *searchers) takeSlot(g *gang) bool {
 	s := &g.search
 	if s.slot {
 		return true
@@ -331,7 +349,7 @@ func (c *Core) takeSlot(g *gang) bool {
 	return true
 }
 
-func (c *Core) freeSlot(g *gang) {
+func (c *searchers) freeSlot(g *gang) {
 	if g.search.slot {
 		g.search.slot = false
 		c.inFlight--
@@ -341,12 +359,12 @@ func (c *Core) freeSlot(g *gang) {
 }
 
 // feed wakes the best of the gangs that wait for a slot, as many as there are slots.
-func (c *Core) feed() {
+func (c *searchers) feed() {
 	gangs, pods := c.inFlight, c.podsInFlight
 	for gangs < c.cfg.InFlight && pods < c.cfg.PodsInFlight && len(c.ready) > 0 {
 		g := heap.Pop(&c.ready).(*gang)
 		g.search.queued = false
-		if !c.barred(g) {
+		if !c.rules.barred(g) {
 			gangs, pods = gangs+1, pods+g.tally.charged
 		}
 		c.touch(g)
@@ -354,7 +372,7 @@ func (c *Core) feed() {
 }
 
 // hastenUnlike ends a gang's wait for room before pods are charged of which one is unlike those that found none.
-func hastenUnlike(c *Core, g *gang, pods []*pod) {
+func (c *searchers) hastenUnlike(g *gang, pods []*pod) {
 	if g.search.sleep == nil {
 		return
 	}

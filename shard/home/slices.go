@@ -60,11 +60,11 @@ func unitsOf(pods []*pod) (units map[unit][]*pod, order []unit) {
 }
 
 // domainAt returns the domain of a pod's node, "" if the node lacks a label or is not known.
-func (c *Core) domainAt(p *pod, keys []string) string {
+func (c *census) domainAt(p *pod, keys []string) string {
 	return c.domainOf(cmp.Or(p.Node, p.node), keys)
 }
 
-func (c *Core) domainOf(node string, keys []string) string {
+func (c *census) domainOf(node string, keys []string) string {
 	n := c.clusterNodes[node]
 	if n == nil {
 		return ""
@@ -99,7 +99,7 @@ func domainKeys(outer, inner string) []string {
 }
 
 // partsOf divides the missing pods of a gang into slices, and pods of slices that lack some.
-func (c *Core) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
+func (c *census) partsOf(g *gang, keys []string, missing []*pod) (parts []part) {
 	size := g.group.Slice.Size
 	wanted := make(map[*pod]bool, len(missing))
 	for _, p := range missing {
@@ -354,7 +354,7 @@ func (x *survey) shapes(parts []part, size int) (list []pack.Slice, need []int64
 }
 
 // inSlices reports whether what a gang holds makes whole slices, and at most one that lacks pods more than there were.
-func (c *Core) inSlices(g *gang) bool {
+func (c *census) inSlices(g *gang) bool {
 	keys := domainKeys(g.domainKeys())
 	units, order := unitsOf(g.pick(func(p *pod) bool { return stands(p) || isHeld(p) }))
 	for _, u := range order {
@@ -379,7 +379,7 @@ func (c *Core) inSlices(g *gang) bool {
 
 // awaitSlices returns the pods of a started gang that must not be committed yet although they have a hold: others of their slice have none. A
 // hold outside the domain of a slice, of a node that was relabelled, is forgotten, and the pod is asked for again.
-func (c *Core) awaitSlices(g *gang) map[*pod]bool {
+func (c *census) awaitSlices(g *gang) map[*pod]bool {
 	a := g.search.area
 	if a == nil || a.of == nil {
 		return nil
@@ -438,7 +438,7 @@ func lacking(has map[string]int, size int) (n int) {
 }
 
 // whySlices says why the parts of a gang are not placed, of which so many could be in the best domain.
-func (c *Core) whySlices(g *gang, keys []string, parts []part, put int, pin []string) report.Reason {
+func (c *domains) whySlices(g *gang, keys []string, parts []part, put int, pin []string) report.Reason {
 	s := report.Slices{Key: g.group.Slice.Key, Size: g.group.Slice.Size, Put: put}
 	if len(keys) > 1 {
 		s.Outer = keys[len(keys)-2]
@@ -491,7 +491,7 @@ func compareNatural(a, b string) int {
 
 // dropOutside forgets the holds of a started gang that are not in the domain in which it is: their nodes were
 // relabelled. The pods are asked for again.
-func (c *Core) dropOutside(g *gang) {
+func (c *census) dropOutside(g *gang) {
 	if g.group == nil || g.group.Required == "" || fault.On(fault.DomainUnnamed) || fault.On(fault.DomainStale) {
 		return
 	}

@@ -89,7 +89,7 @@ func (c *Core) become(g *gang, to state) {
 		c.broken("a gang that is " + g.state.String() + " does not become " + to.String())
 	}
 	if seeking&(1<<to) == 0 {
-		c.leaveEntry(g, to)
+		c.rules.leaveEntry(g, to)
 	}
 	if to != g.state && g.state == preparing {
 		g.volumesSince = time.Time{}

@@ -1,17 +1,40 @@
 package home
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/home/report"
 )
 
 // Writes of statuses, conditions and evictions. Package report decides when a status is written, and what of it is. What it says of a
 // gang comes from here.
+
+// reports is what users are told: statuses, conditions and events.
+type reports struct {
+	*common
+	census  *census
+	rules   *rules
+	reasons *reasons
+
+	podGroups   report.PodGroups
+	queues      report.Queues
+	explains    fair.Tokens
+	retells     fair.Tokens
+	gistWords   string // of the last gist that was made
+	lastGist    uint64
+	explain     fair.Queues[explainQueue]
+	eventTokens fair.Tokens
+	eventsSpent fair.Budget
+	positionsAt time.Time
+	inPosition  []*gang // those with a position
+}
 
 type writeKind uint8
 
@@ -22,7 +45,7 @@ const (
 	writeEviction
 )
 
-func (c *Core) onStatusWritten(e event.StatusWritten) {
+func (c *reports) onStatusWritten(e event.StatusWritten) {
 	w, known := c.writes[e.ID]
 	if !known {
 		return
@@ -52,7 +75,7 @@ func (c *Core) onStatusWritten(e event.StatusWritten) {
 }
 
 // statement returns what is to be said about a PodGroup now.
-func (c *Core) statement(g *gang) report.Statement {
+func (c *reports) statement(g *gang) report.Statement {
 	s := report.Statement{Generation: g.group.Generation, Queue: g.queue}
 	for _, p := range g.members {
 		has := p.Node != "" || p.stage == bound
@@ -72,7 +95,7 @@ func (c *Core) statement(g *gang) report.Statement {
 }
 
 // publish writes the status of a gang's group when it is due, or has the gang looked at when it is.
-func (c *Core) publish(g *gang) {
+func (c *reports) publish(g *gang) {
 	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) || !c.writesGroup(g) {
 		return
 	}
@@ -105,7 +128,7 @@ func (c *Core) publish(g *gang) {
 }
 
 // publishWaiting writes the statuses of PodGroups whose turn it is.
-func (c *Core) publishWaiting() {
+func (c *reports) publishWaiting() {
 	c.podGroups.Turns(c.now, func(uid string) {
 		if g := c.gangs[uid]; g != nil {
 			c.mark(g)
@@ -114,7 +137,7 @@ func (c *Core) publishWaiting() {
 }
 
 // epochOf returns the epoch with which statuses are stamped of what is in a bucket.
-func (c *Core) epochOf(b api.BucketID) int64 {
+func (c *common) epochOf(b api.BucketID) int64 {
 	if fault.On(fault.TablesEpoch) {
 		return int64(c.table.Epoch)
 	}
@@ -122,7 +145,7 @@ func (c *Core) epochOf(b api.BucketID) int64 {
 }
 
 // seenStatus takes note of what a PodGroup shows.
-func (c *Core) seenStatus(g *gang) {
+func (c *reports) seenStatus(g *gang) {
 	if g.name.Kind != api.BasaltGroup {
 		g.started = g.started || g.group.Shown.Scheduled.Yes && g.charge.yields == nil && !g.status.RecallsStart(c.now)
 		c.podGroups.SeenOfGroup(g.status, g.group.Shown)
@@ -148,7 +171,7 @@ func (c *Core) seenStatus(g *gang) {
 }
 
 // writeQueueStatuses writes the statuses of Queues that are due.
-func (c *Core) writeQueueStatuses() {
+func (c *reports) writeQueueStatuses() {
 	own := func(path string) (epoch int64, ours bool) {
 		b := api.BucketOf(path)
 		if fault.On(fault.TwoStatusWriters) && c.table != nil {

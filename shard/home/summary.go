@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -12,6 +13,19 @@ import (
 
 // Summaries: what each node shard announced last, less what was asked of it since. A summary that shows freed capacity or other
 // nodes ends the sleep of gangs that wait for one (sleep.go). Summaries also tell which gangs fit on no node, however empty (never.go).
+
+// shards is what the node shards say that they have.
+type shards struct {
+	*common
+
+	summaries  map[api.Incarnation]*summary
+	owned      map[api.Incarnation]int // buckets of each member
+	tableAt    time.Time
+	room       uint64 // grows when a shard reports that capacity was freed
+	roomGrew   bool
+	nodes      uint64 // grows when a shard's nodes changed
+	nodesMoved bool
+}
 
 // summary is what a node shard announced last.
 type summary struct {
@@ -83,7 +97,7 @@ const skippedAtMost = 64
 
 // skips notes of a gang that found too little room which shards it did not ask, although they have some, because another gang has asked for it
 // and has no answer yet. It reports whether there are any.
-func (c *Core) skips(g *gang, r *round, missing []*pod) (is bool) {
+func (c *shards) skips(g *gang, r *round, missing []*pod) (is bool) {
 	kinds := kindsOf(missing)
 	for _, m := range c.table.Members {
 		s := c.summaries[m.Incarnation]
@@ -100,7 +114,7 @@ func (c *Core) skips(g *gang, r *round, missing []*pod) (is bool) {
 }
 
 // unskip lets gangs that skipped a shard search again as soon as they may: it refused so many pods that had been asked for instead.
-func (c *Core) unskip(s *summary, refused int64) {
+func (c *searchers) unskip(s *summary, refused int64) {
 	for ; refused > 0 && len(s.skipped) > 0; refused-- {
 		g := s.skipped[0]
 		s.skipped = s.skipped[1:]
@@ -146,7 +160,7 @@ func fits(free api.Resources, kinds []kind) int64 {
 	return most
 }
 
-func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
+func (c *shards) onSummary(from api.Incarnation, m *wire.Summary) {
 	s := &summary{said: m}
 	var errs [3]error
 	s.allocatable, errs[0] = wire.ToResources(m.GetAllocatable())
@@ -191,7 +205,7 @@ func (c *Core) onSummary(from api.Incarnation, m *wire.Summary) {
 }
 
 // knowsNodes reports whether every shard has sent a summary under the current table, and the table has been stable for Config.NeverAfter.
-func (c *Core) knowsNodes() bool {
+func (c *shards) knowsNodes() bool {
 	return c.table != nil && !c.now.Before(c.tableAt.Add(c.cfg.NeverAfter)) && !slices.ContainsFunc(c.table.Members, func(m api.Member) bool {
 		s := c.summaries[m.Incarnation]
 		return s == nil || s.said.GetTableEpoch() != uint64(c.table.Epoch)

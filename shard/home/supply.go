@@ -19,12 +19,12 @@ type unplaced struct {
 
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
 // asked why none of them takes one of its pods.
-func (c *Core) blockedForSupply(g *gang, a *reserveCall) {
+func (c *reasons) blockedForSupply(g *gang, a *reserveCall) {
 	g.unexplain()
 	if explain := a.at.Add(c.cfg.ConditionAfter / 2); c.now.Before(explain) {
 		c.wakeAt(g, explain)
 	} else if len(a.pods) > 0 {
-		c.ask(a.pods[:1])
+		c.rules.ask(a.pods[:1])
 		c.blockedShort(g, &shortage{pod: a.pods[0].Pod, class: a.pods[0].asked, of: len(a.pods), denied: a.denied})
 		return
 	}

@@ -44,12 +44,12 @@ func (g *gang) saysLeast() bool {
 // spares reports whether a pod of a gang of another home counts when that gang may lose single ones. One that somebody else bound counts only
 // once its kubelet has accepted it, and none on a node that does not exist: its gang need not be charged for it (foreign.go). Else anybody who
 // may create pods could keep all of his others from going: plans would take pods that their home refuses to give.
-func (c *Core) spares(p *pod) bool {
+func (c *census) spares(p *pod) bool {
 	return c.clusterNodes[p.Node] != nil && (p.Started || p.Gang != "")
 }
 
 // onShrink answers whether a gang can do without some pods, or evicts those that are condemned.
-func (c *Core) onShrink(m *wire.Shrink) {
+func (c *claims) onShrink(m *wire.Shrink) {
 	g := c.gangs[m.GetGang().GetUid()]
 	if g == nil || g.dropped || c.table == nil {
 		return
@@ -61,7 +61,7 @@ func (c *Core) onShrink(m *wire.Shrink) {
 	if m.GetReservationRevision() > ch.revision {
 		ch.revision = m.GetReservationRevision()
 	}
-	c.condemned(g, m.GetCondemned(), m.GetTo())
+	c.evictions.condemned(g, m.GetCondemned(), m.GetTo())
 	if len(m.GetPods()) == 0 {
 		return
 	}
@@ -74,7 +74,7 @@ func (c *Core) onShrink(m *wire.Shrink) {
 	}
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Condemn{Condemn: reply}})
 	if fault.On(fault.CondemnUnwritten) && reply.Refused == "" {
-		c.condemned(g, m.GetPods(), m.GetTo())
+		c.evictions.condemned(g, m.GetPods(), m.GetTo())
 	}
 }
 
@@ -109,7 +109,7 @@ func (g *gang) needs(pods []*wire.SurplusPod) string {
 }
 
 // condemned takes note of pods that the record of a gang condemns, and says so.
-func (c *Core) condemned(g *gang, pods []*wire.SurplusPod, to *wire.Yielding) {
+func (c *evictions) condemned(g *gang, pods []*wire.SurplusPod, to *wire.Yielding) {
 	n := g.charge.condemn(pods, to)
 	if n == 0 {
 		return
@@ -139,7 +139,7 @@ func (ch *charge) condemn(pods []*wire.SurplusPod, to *wire.Yielding) (n int) {
 }
 
 // evictCondemned evicts what is condemned of a gang.
-func (c *Core) evictCondemned(g *gang) {
+func (c *evictions) evictCondemned(g *gang) {
 	for _, uid := range api.SortedKeys(g.charge.condemned) {
 		if p := g.members[uid]; p != nil && p.isBound() {
 			c.evictPod(g, p, report.Short(g.charge.shrinks.GetWhy()))
@@ -166,7 +166,7 @@ func (ch *charge) forgetCondemned() {
 }
 
 // surplusOf finds the single pods of candidates that may go, by index of candidate, among their bound pods.
-func (c *Core) surplusOf(candidates []*wire.Candidate, bound map[string][]*pod) map[int]plan.Candidate {
+func (c *census) surplusOf(candidates []*wire.Candidate, bound map[string][]*pod) map[int]plan.Candidate {
 	out := map[int]plan.Candidate{}
 	left := surplusAtMost
 	for i, of := range candidates {

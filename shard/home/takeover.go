@@ -20,18 +20,40 @@ import (
 //
 // A bucket that is lost is forgotten at once: the table's fence and the serials make our old requests harmless.
 
+// takeover is what is known of buckets that are being taken over.
+type takeover struct {
+	*common
+
+	gaining        map[api.BucketID]bool
+	gainedAt       int64     // revision of the last table that gave us buckets
+	gainingSince   time.Time // when a table gave us buckets while we were not gaining any
+	activating     bool      // in activate
+	read           *event.StoreRead
+	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
+	refilled       refill
+	unchargedBound map[string]bool // gangs with bound pods of which the coordinator has not said whether they are charged
+	bound          []GangBound     // observe.go
+	takeovers      []time.Duration
+}
+
+func (c *takeover) onStoreRead(e event.StoreRead) {
+	if len(c.gaining) > 0 && e.Revision >= c.gainedAt && (c.read == nil || e.Sequence > c.read.Sequence) {
+		c.read = &e
+	}
+}
+
 func (c *Core) onTable(t *api.Table) {
 	if t == nil || c.table != nil && t.Revision <= c.table.Revision {
 		return
 	}
-	c.table, c.tableAt = t, c.now
-	c.owned = map[api.Incarnation]int{}
+	c.table, c.shards.tableAt = t, c.now
+	c.shards.owned = map[api.Incarnation]int{}
 	gained := false
 	lost := map[api.BucketID]bool{}
 	for b := range api.BucketID(api.Buckets) {
 		owner := t.Owner(b)
 		if owner != "" {
-			c.owned[owner]++
+			c.shards.owned[owner]++
 		}
 		mine := owner == c.cfg.Self
 		if c.active[b] && (!mine || t.Changed[b] != c.epochs[b]) {
@@ -39,26 +61,26 @@ func (c *Core) onTable(t *api.Table) {
 			lost[b] = true
 		}
 		switch {
-		case mine && !c.active[b] && (!c.gaining[b] || c.epochs[b] != t.Changed[b]):
-			c.gaining[b] = true
+		case mine && !c.active[b] && (!c.takeover.gaining[b] || c.epochs[b] != t.Changed[b]):
+			c.takeover.gaining[b] = true
 			c.epochs[b] = t.Changed[b]
 			gained = true
 		case !mine:
-			delete(c.gaining, b)
+			delete(c.takeover.gaining, b)
 		}
 	}
 	if gained {
-		c.read, c.gainedAt = nil, t.Revision // what was read before does not show what happened since
-		if c.gainingSince.IsZero() {
-			c.gainingSince = c.now
+		c.takeover.read, c.takeover.gainedAt = nil, t.Revision // what was read before does not show what happened since
+		if c.takeover.gainingSince.IsZero() {
+			c.takeover.gainingSince = c.now
 		}
 	}
-	if len(c.gaining) == 0 {
-		c.gainingSince = time.Time{}
+	if len(c.takeover.gaining) == 0 {
+		c.takeover.gainingSince = time.Time{}
 	}
-	for incarnation := range c.summaries {
+	for incarnation := range c.shards.summaries {
 		if !t.Has(incarnation) {
-			delete(c.summaries, incarnation)
+			delete(c.shards.summaries, incarnation)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.gangs) {
@@ -92,7 +114,7 @@ func (c *Core) abandon(g *gang) {
 }
 
 // shardsLeft lets go of what shards that left the table had promised, but not of what they may have written.
-func (c *Core) shardsLeft(g *gang) {
+func (c *common) shardsLeft(g *gang) {
 	left := false
 	for shard := range g.search.touched {
 		if c.table.Has(shard) {
@@ -127,7 +149,7 @@ type namedBy struct {
 }
 
 // readNames learns from the reservations which gang each pod is charged to, before the pods of a takeover are looked at.
-func (c *Core) readNames(sequence uint64) {
+func (c *takeover) readNames(sequence uint64) {
 	c.named = nil
 	if c.table == nil || c.read == nil || c.read.Sequence != sequence || len(c.gaining) == 0 {
 		return
@@ -155,7 +177,7 @@ func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 	if g := c.gangs[p.pinned]; g != nil && !gained[g.bucket] && g.charge.reserved && g.charge.names(g, p) {
 		return
 	}
-	if by := c.named[p.id]; by != nil && by.namespace == p.Namespace {
+	if by := c.takeover.named[p.id]; by != nil && by.namespace == p.Namespace {
 		p.pinned, p.sure, p.ours = by.uid, true, true
 		by.pods = append(by.pods, p.UID)
 		return
@@ -168,16 +190,16 @@ func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 
 // activate takes up the buckets that were gained, when the list of pods just seen is the one after the read.
 func (c *Core) activate(sequence uint64) {
-	if c.table == nil || c.read == nil || c.read.Sequence != sequence || len(c.gaining) == 0 {
+	if c.table == nil || c.takeover.read == nil || c.takeover.read.Sequence != sequence || len(c.takeover.gaining) == 0 {
 		return
 	}
-	found, intents := c.read.Reservations, c.read.Intents
-	c.read = nil
-	gained := c.gaining
-	c.gaining = map[api.BucketID]bool{}
-	c.observeTakeover()
-	c.activating = true
-	defer func() { c.activating = false }()
+	found, intents := c.takeover.read.Reservations, c.takeover.read.Intents
+	c.takeover.read = nil
+	gained := c.takeover.gaining
+	c.takeover.gaining = map[api.BucketID]bool{}
+	c.takeover.observeTakeover()
+	c.takeover.activating = true
+	defer func() { c.takeover.activating = false }()
 	for b := range gained {
 		c.active[b] = true
 	}
@@ -215,7 +237,7 @@ func (c *Core) activate(sequence uint64) {
 			inherited++
 		}
 	}
-	c.named = nil
+	c.takeover.named = nil
 	c.log(slog.LevelInfo, "took over queues", slog.Int("buckets", len(gained)), slog.Int("reservations", inherited),
 		slog.Uint64("epoch", uint64(c.table.Epoch)))
 }
@@ -228,7 +250,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	if g == nil {
 		g = c.newStray(ref, len(r.GetPods()) == 0)
 	}
-	for _, uid := range c.boundOf(r) {
+	for _, uid := range c.takeover.boundOf(r) {
 		c.resolveMembership(c.pods[uid])
 	}
 	if g.queue != ref.GetQueue() { // its queue was changed since: given back there first
@@ -256,7 +278,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		}
 		g.unknown[uid] = true
 	}
-	g.tally = c.count(g)
+	g.tally = c.census.count(g)
 	g.charge.started = r.GetStarted()
 	g.startedBefore()
 	if to := r.GetYields(); to != nil && g.charge.closed {
@@ -302,7 +324,7 @@ func (g *gang) startedBefore() {
 }
 
 // boundOf returns the bound pods that a reservation names.
-func (c *Core) boundOf(r *wire.ReservationRecord) []string {
+func (c *takeover) boundOf(r *wire.ReservationRecord) []string {
 	id := api.PodID(r.GetGang().GetUid())
 	if len(r.GetPods()) > 0 {
 		id = r.GetPods()[0]
@@ -438,7 +460,7 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 		if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
 			x.claim = call{} // the former one may have accepted it
 		} else if x != nil {
-			c.withdrawPlan(g)
+			c.claims.withdrawPlan(g)
 		}
 		c.touch(g)
 	}
@@ -452,7 +474,7 @@ type refill struct {
 }
 
 // reportRefilled ends the refilling of a new store: everything bound in our buckets is charged, or the coordinator has refused to.
-func (c *Core) reportRefilled() {
+func (c *takeover) reportRefilled() {
 	if c.table == nil || !c.table.Has(c.cfg.Self) || c.term == 0 || len(c.gaining) > 0 || len(c.unchargedBound) > 0 {
 		return
 	}

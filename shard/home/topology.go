@@ -29,20 +29,20 @@ func (c *Core) mayBind(g *gang) bool {
 			}
 		}
 	}
-	v := c.topology.Judge(place, members)
+	v := c.rules.topology.Judge(place, members)
 	switch {
 	case v.Wait:
-		c.unjudged[g.id] = g
+		c.rules.unjudged[g.id] = g
 		c.wakeAt(g, c.now.Add(c.cfg.AskAgain))
 		return false
 	case len(v.Against) > 0:
-		delete(c.unjudged, g.id)
+		delete(c.rules.unjudged, g.id)
 		g.nextOrder()
 		c.retreat(g, startOver)
-		c.pause(g)
+		c.searchers.pause(g)
 		return false
 	}
-	delete(c.unjudged, g.id)
+	delete(c.rules.unjudged, g.id)
 	for _, cm := range g.commits {
 		cm.judged = true
 	}
@@ -52,7 +52,7 @@ func (c *Core) mayBind(g *gang) bool {
 // beside are the pods of a gang that other shards keep nodes for. A shard that is asked for more has to know them: the gang is judged
 // as a whole, so they support each other and stand in each other's way. Those of a gang that may be bound in part are judged one Commit
 // at a time.
-func (c *Core) beside(g *gang, shard api.Incarnation, asked []*pod) (out []*wire.Held) {
+func (c *rules) beside(g *gang, shard api.Incarnation, asked []*pod) (out []*wire.Held) {
 	if g.started || !g.boundSince.IsZero() {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (c *Core) beside(g *gang, shard api.Incarnation, asked []*pod) (out []*wire
 
 // mayAskAgain has a round ask the shards that refused pods once more, if others of the gang have got holds since it began: pods to be
 // spread, for one, find room in a domain as soon as all others have as many, and these may be nodes of another shard.
-func (c *Core) mayAskAgain(g *gang, r *round, missing []*pod) bool {
+func (c *rules) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	if !r.gained || g.started || !g.boundSince.IsZero() || !slices.ContainsFunc(missing, c.ruled) {
 		return false
 	}
@@ -95,7 +95,7 @@ func (cm *commit) version(uid string) string {
 }
 
 // judgeAgain looks at the gangs that could not be judged yet.
-func (c *Core) judgeAgain() {
+func (c *rules) judgeAgain() {
 	for _, id := range api.SortedKeys(c.unjudged) {
 		g := c.unjudged[id]
 		delete(c.unjudged, id)
@@ -133,7 +133,7 @@ const (
 
 // founds returns the domains of which a single pod chooses one for others, as those that it requires are like it, and
 // there is none yet.
-func founds(c *Core, g *gang) []domainLevel {
+func (c *rules) founds(g *gang) []domainLevel {
 	p := g.alone()
 	if p == nil || len(p.Class.Joins) == 0 {
 		return nil
@@ -182,27 +182,27 @@ func (c *Core) comesEarly(g *gang) bool {
 	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.charge.reserve != nil || g.charge.claimed() {
 		return false
 	}
-	c.ask([]*pod{p})
+	c.rules.ask([]*pod{p})
 	of := g.kinOf(p)
-	if !c.mayEnter(p, of, 0) {
-		c.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1, early: true})
-		c.sleep(g, false)
+	if !c.rules.mayEnter(p, of, 0) {
+		c.reasons.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1, early: true})
+		c.searchers.sleep(g, false)
 		return true
 	}
-	c.ruledSleepers.entering[of]++
+	c.rules.ruledSleepers.entering[of]++
 	g.search.enters(of)
 	return false
 }
 
 // wakeRuled wakes some of them.
-func (c *Core) wakeRuled() {
-	s := &c.ruledSleepers
-	if n := c.topology.Strangers; c.repellers.strangers != n {
-		c.wakeUnsaid(n)
+func (c *searchers) wakeRuled() {
+	s := &c.rules.ruledSleepers
+	if n := c.rules.topology.Strangers; c.rules.repellers.strangers != n {
+		c.rules.wakeUnsaid(n)
 	}
-	for namespace, own := range c.topology.Opened() {
+	for namespace, own := range c.rules.topology.Opened() {
 		if _, soon := s.again[namespace]; own {
-			c.openRuled(namespace)
+			c.rules.openRuled(namespace)
 		} else if !soon { // pods of others come and go as these like
 			s.again[namespace] = c.now.Add(c.cfg.AskAgain)
 		}
@@ -243,9 +243,9 @@ func (c *Core) wakeRuled() {
 				of := g.kinOf(p)
 				n, may := woken[of], false
 				if g.state == collecting || vain {
-					may = c.mayEnter(p, of, n)
+					may = c.rules.mayEnter(p, of, n)
 				} else {
-					may = c.open(p, n+1, 1) > n
+					may = c.rules.open(p, n+1, 1) > n
 				}
 				if !may {
 					g.search.listRuled(true)
@@ -254,7 +254,7 @@ func (c *Core) wakeRuled() {
 				}
 				woken[of]++
 			}
-			g.search.sleep.nodes = c.nodes - 1 // it is over, and others of other namespaces have their turn, too
+			g.search.sleep.nodes = c.shards.nodes - 1 // it is over, and others of other namespaces have their turn, too
 			if !g.search.reordered(g) {
 				g.search.hurry(c.now)
 			}
@@ -270,7 +270,7 @@ func (c *Core) wakeRuled() {
 }
 
 // tellTopology takes a shard's word that pods are bound, before the watch shows them.
-func (c *Core) tellTopology(g *gang, m *wire.BindResults) {
+func (c *rules) tellTopology(g *gang, m *wire.BindResults) {
 	for _, r := range m.GetResults() {
 		if r.GetOutcome() == wire.BindOutcome_BIND_BOUND {
 			c.topology.Bound(g.name.Namespace, r.GetPodUid(), r.GetNode())

@@ -50,7 +50,7 @@ func (g *gang) spanID(kind string) [8]byte {
 }
 
 // traceOf is the context of a message that belongs to a span, nil when tracing is off.
-func (c *Core) traceOf(g *gang, kind string) *wire.Trace {
+func (c *common) traceOf(g *gang, kind string) *wire.Trace {
 	if !c.cfg.Tracing {
 		return nil
 	}
@@ -61,14 +61,14 @@ func (c *Core) traceOf(g *gang, kind string) *wire.Trace {
 	return &wire.Trace{TraceId: trace[:], SpanId: span[:]}
 }
 
-func (c *Core) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
+func (c *common) span(g *gang, kind string, from time.Time, attrs ...slog.Attr) {
 	if from.IsZero() || g.trace.said == started {
 		return
 	}
 	c.emitSpan(g, kind, g.spanID(kind), from, attrs)
 }
 
-func (c *Core) emitSpan(g *gang, kind string, id [8]byte, from time.Time, attrs []slog.Attr) {
+func (c *common) emitSpan(g *gang, kind string, id [8]byte, from time.Time, attrs []slog.Attr) {
 	trace, root := api.TraceIDOf(g.id), g.spanID(spanRoot)
 	s := event.Span{TraceID: trace[:], SpanID: id[:], Name: kind, Start: from, End: c.now, Attributes: attrs}
 	if kind != spanRoot {
@@ -78,14 +78,14 @@ func (c *Core) emitSpan(g *gang, kind string, id [8]byte, from time.Time, attrs 
 }
 
 // traceClaim reports a step of the work on a mandate that has ended.
-func (c *Core) traceClaim(g *gang, x *claiming, kind string, attrs ...slog.Attr) {
+func (c *common) traceClaim(g *gang, x *claiming, kind string, attrs ...slog.Attr) {
 	if c.cfg.Tracing {
 		number := strconv.FormatUint(x.mandate.GetNumber(), 10)
 		c.emitSpan(g, kind, api.SpanIDOf(g.id, strconv.FormatUint(g.charge.attempt, 10), kind, number), x.began, attrs)
 	}
 }
 
-func (c *Core) traceAsked(g *gang) {
+func (c *common) traceAsked(g *gang) {
 	if !c.cfg.Tracing || g.started {
 		return
 	}
@@ -98,7 +98,7 @@ func (c *Core) traceAsked(g *gang) {
 	}
 }
 
-func (c *Core) traceGranted(g *gang) {
+func (c *common) traceGranted(g *gang) {
 	if !c.cfg.Tracing || g.started {
 		return
 	}
@@ -106,7 +106,7 @@ func (c *Core) traceGranted(g *gang) {
 	g.trace = trace{said: max(g.trace.said, queued), granted: c.now}
 }
 
-func (c *Core) traceHeld(g *gang) {
+func (c *common) traceHeld(g *gang) {
 	if !c.cfg.Tracing || g.started {
 		return
 	}
@@ -114,7 +114,7 @@ func (c *Core) traceHeld(g *gang) {
 	g.trace.granted, g.trace.held = time.Time{}, c.now
 }
 
-func (c *Core) traceCommitted(g *gang) {
+func (c *common) traceCommitted(g *gang) {
 	if !c.cfg.Tracing || g.started {
 		return
 	}
@@ -122,7 +122,7 @@ func (c *Core) traceCommitted(g *gang) {
 	g.trace.held, g.trace.committed = time.Time{}, c.now
 }
 
-func (c *Core) traceStarted(g *gang) {
+func (c *common) traceStarted(g *gang) {
 	if !c.cfg.Tracing || g.trace.said == nothing {
 		return
 	}

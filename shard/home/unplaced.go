@@ -13,7 +13,7 @@ const unplacedAgain = 5 * time.Second
 
 // tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
 // succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
-func (c *Core) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
+func (c *common) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
 	was := &g.charge.unplaced
 	if !g.charge.reserved || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
 		return

@@ -59,7 +59,7 @@ func (c *Core) volumesReady(g *gang) bool {
 	if g.volumesSince.IsZero() {
 		g.volumesSince, g.volumesTold = c.now, false
 	}
-	c.freeSlot(g) // others may search meanwhile
+	c.searchers.freeSlot(g) // others may search meanwhile
 	waiting, pods := 0, 0
 	var failed *wire.VolumeFailure
 	for _, cm := range g.commits {
@@ -76,7 +76,7 @@ func (c *Core) volumesReady(g *gang) bool {
 	case waiting > 0 && c.now.Before(limit):
 		c.wakeAt(g, limit)
 		g.blocked = report.VolumesAwaited(pods, g.awaitsVolumes())
-		c.tellVolumes(g)
+		c.reports.tellVolumes(g)
 		for _, cm := range g.commits {
 			c.sendPrepare(g, cm)
 		}
@@ -100,7 +100,7 @@ func (c *Core) volumesReady(g *gang) bool {
 }
 
 // troubled takes note that a gang does not start because of its volumes, as g.blocked says.
-func (c *Core) troubled(g *gang) {
+func (c *common) troubled(g *gang) {
 	x := &g.trouble
 	if x.since.IsZero() {
 		x.since = c.now
@@ -112,7 +112,7 @@ func (c *Core) troubled(g *gang) {
 }
 
 // distrusts says why nobody is evicted for a gang whose volumes failed, "" if that is no reason.
-func (c *Core) distrusts(g *gang) string {
+func (c *common) distrusts(g *gang) string {
 	x := &g.trouble
 	if x.since.IsZero() || !c.now.Before(x.until) || !slices.ContainsFunc(g.inOrder(), func(p *pod) bool { return p.Unbound && p.candidate() }) {
 		return ""
@@ -164,7 +164,7 @@ func (g *gang) lacksVolumes() report.Reason {
 }
 
 // sendPrepare repeats more often than PreparedLimit allows, also where all is ready: the commit stays prepared by it.
-func (c *Core) sendPrepare(g *gang, cm *commit) {
+func (c *common) sendPrepare(g *gang, cm *commit) {
 	if c.due(g, &cm.prepare, c.cfg.AskAgain, 3*c.cfg.AskAgain) {
 		c.send(cm.shard, &wire.Envelope{Body: &wire.Envelope_Prepare{Prepare: &wire.Prepare{GangUid: g.id, Serial: cm.serial}}})
 	}
@@ -172,7 +172,7 @@ func (c *Core) sendPrepare(g *gang, cm *commit) {
 
 // fillVolumes has the volumes of pods bound that join a gang of which others are bound, and reports whether Bind may follow. Bind gives
 // those up that are not ready.
-func (c *Core) fillVolumes(g *gang, cm *commit) bool {
+func (c *searchers) fillVolumes(g *gang, cm *commit) bool {
 	if !cm.waitsForVolumes() {
 		cm.told = true
 		return true
@@ -211,7 +211,7 @@ func apart(pods []*pod, atOnce bool) [][]*pod {
 }
 
 // pauseForVolumes has a started gang wait before it places those pods again of which a volume failed.
-func (c *Core) pauseForVolumes(g *gang) {
+func (c *searchers) pauseForVolumes(g *gang) {
 	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMin<<min(g.volumesFailed, 8), c.cfg.BackoffMax)))
 	g.volumesFailed++
 }
@@ -224,7 +224,7 @@ func (g *gang) volumeFailed(f *wire.VolumeFailure) report.Reason {
 	return report.VolumesFailed(fmt.Sprintf("pod %s: %s", name, f.GetWhy()))
 }
 
-func (c *Core) onReady(from api.Incarnation, m *wire.Ready) {
+func (c *searchers) onReady(from api.Incarnation, m *wire.Ready) {
 	g := c.gangs[m.GetGangUid()]
 	if g == nil {
 		return

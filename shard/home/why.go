@@ -32,7 +32,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		}
 	}
 	out.Title, out.GangUid, out.Queue, out.State, out.Started = g.label(), g.id, g.queue, g.state.String(), g.started
-	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message+c.repellers.ignoredOf(g)), next
+	out.Reason, out.Message, out.Next = words.Code, report.Short(words.Message+c.rules.repellers.ignoredOf(g)), next
 	out.Evicted = cmp.Or(g.yielded, g.shrunk)
 	if pods := g.inOrder(); len(pods) > 0 {
 		out.Note = pods[0].Unheeded // what a template says, all pods of it say
@@ -42,7 +42,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		out.CompleteUnixMs = g.since.UnixMilli()
 	}
 	out.Pods, out.Bound, out.MinCount = uint32(g.tally.unfinished), uint32(g.tally.bound), uint32(g.minCount())
-	place, of := c.positionOf(g)
+	place, of := c.reports.positionOf(g)
 	out.Position, out.Waiting = uint32(place), uint32(of)
 	if g.charge.reserved {
 		out.Charged = wire.FromResources(g.charge.amounts)
@@ -54,7 +54,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		}
 	}
 	if s := g.search.short; s != nil && (g.blocked.Is(s.reason("").Code) || g.blocked.NoRoom()) {
-		if x := c.explanations.classes[s.class.Key]; x != nil {
+		if x := c.reasons.explanations.classes[s.class.Key]; x != nil {
 			out.Nodes, out.Fit = uint32(x.last.Nodes), uint32(x.last.Fit)
 			for _, r := range x.last.Counts {
 				out.NodeReasons = append(out.NodeReasons, &wire.NodeReason{Reason: r.Reason, Nodes: uint32(r.Nodes)})

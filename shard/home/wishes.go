@@ -22,7 +22,7 @@ type gradeKey struct {
 }
 
 // graded reports whether a class is to be asked for by grade.
-func (c *Core) graded(class *api.Class) bool {
+func (c *shards) graded(class *api.Class) bool {
 	if len(class.Wishes)+len(class.Leanings) > 0 {
 		return true
 	}
@@ -37,7 +37,7 @@ func (c *Core) graded(class *api.Class) bool {
 }
 
 // highest returns the highest grade that a shard is known to have for one of some classes.
-func (c *Core) highest(r *round, s *summary, shard api.Incarnation, kinds []kind) (grade uint32) {
+func (c *shards) highest(r *round, s *summary, shard api.Incarnation, kinds []kind) (grade uint32) {
 	for _, k := range kinds[:min(len(kinds), gradedKinds)] {
 		if c.graded(k.class) {
 			grade = max(grade, r.gradeAt(s, shard, k.class))
@@ -58,7 +58,7 @@ func gradedTimes(class *api.Class) int {
 const gradedKinds = 8
 
 // nextByGrade returns the shard to ask next for nodes of the highest grade, and for which pods.
-func (c *Core) nextByGrade(r *round, kinds []kind) (next option, found bool) {
+func (c *shards) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 	for i, k := range kinds[:min(len(kinds), gradedKinds)] {
 		if !c.graded(k.class) {
 			continue

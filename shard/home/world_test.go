@@ -1535,7 +1535,9 @@ func (w *world) explain(uid string) string {
 	if len(out) == 0 {
 		for _, p := range w.procs {
 			if !p.dead {
-				out = append(out, fmt.Sprintf("%s is at table %d of %d, gains %d, pods %d of %d, objects %d of %d, %d pending", p.inc, p.home.table.Epoch, w.epoch, len(p.home.gaining), p.pods, len(w.podLog), p.objects, len(w.objLog), len(p.pending)))
+				out = append(out, fmt.Sprintf("%s is at table %d of %d, gains %d, pods %d of %d, objects %d of %d, %d pending",
+					p.inc, p.home.table.Epoch, w.epoch, len(p.home.takeover.gaining),
+					p.pods, len(w.podLog), p.objects, len(w.objLog), len(p.pending)))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (c *Core) onYield(m *wire.Yield) {
 // yields closes a gang that runs, and says so.
 func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.yield(g, to)
-	c.warn(g, g.blocked.Code, report.Short(to.GetWhy()+c.disrupts(g.pick((*pod).isBound))))
+	c.warn(g, g.blocked.Code, report.Short(to.GetWhy()+c.evictions.disrupts(g.pick((*pod).isBound))))
 	switch to.GetRule() {
 	case wire.Rule_RULE_STALE:
 		c.RolledBack++
@@ -57,7 +57,7 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 }
 
 // yield takes note that a gang is closed because others are to start.
-func (c *Core) yield(g *gang, to *wire.Yielding) {
+func (c *common) yield(g *gang, to *wire.Yielding) {
 	ch := &g.charge
 	ch.closed, ch.yields, ch.reserve, ch.open = true, to, nil, nil
 	ch.claim, ch.awaits, ch.within, ch.victims, g.claim = 0, nil, nil, nil, nil
@@ -70,7 +70,7 @@ func (c *Core) yield(g *gang, to *wire.Yielding) {
 }
 
 // startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.
-func (c *Core) startForgotten(g *gang) bool {
+func (c *common) startForgotten(g *gang) bool {
 	g.started = false
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) {
 		return true
@@ -91,7 +91,7 @@ func (g *gang) whyEvicted() string {
 }
 
 // tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
-func (c *Core) tellClaimed(g *gang) {
+func (c *reports) tellClaimed(g *gang) {
 	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
 		Reason: v1beta1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
 	switch p := c.pods[g.id]; {
