@@ -15,6 +15,13 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
+// resolves are the patches in flight that find out whether a Binding took effect.
+type resolves struct {
+	open int
+	of   map[string]int
+	more bool
+}
+
 func (c *Core) bindRequest(from api.Incarnation, m *wire.Bind) {
 	if !c.ready || m.GetGangUid() == "" {
 		return
@@ -143,7 +150,7 @@ func (c *Core) expirePrepared() {
 }
 
 func (c *Core) bindDone(ev event.BindDone) {
-	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
+	k := c.intents.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
 	if k == nil {
 		return
 	}
@@ -165,7 +172,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 			c.span(m.trace, "bind", m.firstBind, c.now, failed, slog.String("gang", m.gang.ref.GetUid()), slog.Int("pods", len(m.rows)))
 		}
 	}
-	c.dirty[k.id] = true
+	c.intents.dirty[k.id] = true
 	if r.phase != sent {
 		return // the watch was faster
 	}
@@ -182,7 +189,7 @@ func (c *Core) bindDone(ev event.BindDone) {
 		return
 	}
 	r.rejected, r.answered, r.resolveAt = ev.Why, ev.Outcome == event.BindRejected, c.now
-	if !c.resolveWaits { // else the next tick decides who comes first
+	if !c.resolves.more { // else the next tick decides who comes first
 		c.resolve(r)
 	}
 }
@@ -192,13 +199,13 @@ func (c *Core) resolve(r *row) {
 	if r.resolving || r.binding || r.phase != sent && r.phase != confirmed {
 		return
 	}
-	if c.resolving >= c.cfg.MaxResolving {
-		c.resolveWaits = true
+	if c.resolves.open >= c.cfg.MaxResolving {
+		c.resolves.more = true
 		return
 	}
 	c.count++
-	c.resolving++
-	c.resolvingIn[r.ns]++
+	c.resolves.open++
+	c.resolves.of[r.ns]++
 	r.resolving = true
 	value := string(c.cfg.Self) + "-" + strconv.FormatUint(c.count, 10)
 	if fault.On(fault.EmptyResolve) {
@@ -211,9 +218,9 @@ func (c *Core) resolve(r *row) {
 // resolved takes note that a row is not being resolved any more.
 func (c *Core) resolved(r *row) {
 	r.resolving = false
-	c.resolving--
-	if c.resolvingIn[r.ns]--; c.resolvingIn[r.ns] == 0 {
-		delete(c.resolvingIn, r.ns)
+	c.resolves.open--
+	if c.resolves.of[r.ns]--; c.resolves.of[r.ns] == 0 {
+		delete(c.resolves.of, r.ns)
 	}
 }
 
@@ -229,9 +236,9 @@ func (c *Core) resolveDue() {
 		}
 	}
 	sortRows(due)
-	c.resolveWaits = false
-	if free := c.cfg.MaxResolving - c.resolving; len(due) > free {
-		nth, of := make(map[*row]int, len(due)), maps.Clone(c.resolvingIn)
+	c.resolves.more = false
+	if free := c.cfg.MaxResolving - c.resolves.open; len(due) > free {
+		nth, of := make(map[*row]int, len(due)), maps.Clone(c.resolves.of)
 		for _, r := range due {
 			nth[r] = of[r.ns]
 			of[r.ns]++
@@ -253,7 +260,7 @@ func sortRows(rows []*row) {
 }
 
 func (c *Core) resolveDone(ev event.ResolveDone) {
-	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
+	k := c.intents.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
 	if k == nil {
 		return
 	}
@@ -262,7 +269,7 @@ func (c *Core) resolveDone(ev event.ResolveDone) {
 		return // a repeat
 	}
 	c.resolved(r)
-	c.dirty[k.id] = true
+	c.intents.dirty[k.id] = true
 	if r.phase != sent && r.phase != confirmed {
 		return // the watch was faster
 	}
@@ -322,6 +329,6 @@ func (c *Core) podResolvedBound(uid, node string) {
 
 func (c *Core) dirtyKey(r *row) {
 	if r.key != nil {
-		c.dirty[r.key.id] = true
+		c.intents.dirty[r.key.id] = true
 	}
 }

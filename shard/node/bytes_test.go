@@ -53,8 +53,9 @@ func TestRecordsAreBoundedByBytes(t *testing.T) {
 					switch o := o.(type) {
 					case event.WriteIntents:
 						rows += len(o.Record.GetRows())
-						if size := proto.Size(o.Record); size > c.cfg.MaxBytes || size > c.writing.size+20 {
-							t.Fatalf("seed %d: a record of %d bytes, estimated at %d, the limit is %d", seed, size, c.writing.size, c.cfg.MaxBytes)
+						if size := proto.Size(o.Record); size > c.cfg.MaxBytes || size > c.writes.writing.size+20 {
+							t.Fatalf("seed %d: a record of %d bytes, estimated at %d, the limit is %d", seed, size,
+								c.writes.writing.size, c.cfg.MaxBytes)
 						}
 						c.Step(now, event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: int64(o.N) + 10})
 					case event.Send:

@@ -43,7 +43,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a row is not listed", func(c *Core) { delete(c.rows, "p2") }, "listed"},
 		{"a dropped row is listed", func(c *Core) { prepared(c).phase = dropped }, "listed"},
 		{"a durable row has no key", func(c *Core) { prepared(c).key = nil }, "has no key"},
-		{"a durable row's key is gone", func(c *Core) { delete(c.keys, prepared(c).key.id) }, "has no key"},
+		{"a durable row's key is gone", func(c *Core) { delete(c.intents.keys, prepared(c).key.id) }, "has no key"},
 		{"a durable row's key does not know it", func(c *Core) { delete(prepared(c).key.rows, "p2") }, "has no key"},
 		{"a bound pod's charge is gone", func(c *Core) { c.cache.Release("p3") }, "p3 is bound"},
 		{"a bound pod is charged on another node", func(c *Core) {
@@ -110,18 +110,19 @@ func TestBytesAtTheLimit(t *testing.T) {
 			outputs = append(outputs, s.core.Outputs()...)
 		}
 		s.core.Step(s.now, event.IntentsWritten{N: 1, Outcome: event.Written, ModRevision: 60})
-		if s.core.writing != nil {
-			size = s.core.writing.size
+		if s.core.writes.writing != nil {
+			size = s.core.writes.writing.size
 		}
 		return append(outputs, s.core.Outputs()...), size, s.core
 	}
 	_, all, c := play(Config{})
-	if got := len(c.writing.rows); got != 3 || all <= proto.Size(c.writing.record) {
-		t.Fatalf("%d rows in a record of %d bytes, counted as %d", got, proto.Size(c.writing.record), all)
+	if got := len(c.writes.writing.rows); got != 3 || all <= proto.Size(c.writes.writing.record) {
+		t.Fatalf("%d rows in a record of %d bytes, counted as %d", got, proto.Size(c.writes.writing.record), all)
 	}
 	for limit, rows := range map[int]int{all: 3, all - 1: 2} {
-		if _, _, c := play(Config{MaxBytes: limit}); len(c.writing.rows) != rows {
-			t.Errorf("with a limit of %d bytes for a record and three rows of %d: %d go together, want %d", limit, all, len(c.writing.rows), rows)
+		if _, _, c := play(Config{MaxBytes: limit}); len(c.writes.writing.rows) != rows {
+			t.Errorf("with a limit of %d bytes for a record and three rows of %d: %d go together, want %d", limit, all,
+				len(c.writes.writing.rows), rows)
 		}
 	}
 	s := newScript(t)

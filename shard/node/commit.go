@@ -57,6 +57,16 @@ import (
 //   - This process dies: its heir reads all intents, then lists all pods, counts every intent whose outcome is open, and resolves
 //     each of them (table.go).
 
+// writes are the commits that wait for their transaction, and the one that is in flight.
+type writes struct {
+	queue   []*commit
+	writing *batch
+	fewRows int       // rows of a transaction while the one that cannot be written is sought; 0: none is
+	wrote   time.Time // when it began, or the one before
+	nextN   uint64
+	lost    bool // this incarnation may not write any more
+}
+
 // commitRequest turns the holds of a Commit into intents: all of them or none.
 func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 	if !c.ready || !c.fromHome(from, m.GetGang()) {
@@ -89,7 +99,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 	}
 	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
 		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now}
-	if c.lost {
+	if c.writes.lost {
 		return // this process ends; its heir answers
 	}
 	g.commits[mm.serial] = mm // once refused, its home shard may place the pods elsewhere: a repeat is refused, too, whatever is known by then
@@ -101,7 +111,7 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		mm.reply = refuse(wire.CommitOutcome_COMMIT_HOLD_GONE, why, without)
 		return
 	}
-	c.queue = append(c.queue, mm)
+	c.writes.queue = append(c.writes.queue, mm)
 }
 
 // admit makes rows of a commit's pods, where they hold room or where there is room without a hold: such a commit is a new
@@ -207,17 +217,6 @@ func (c *Core) admit(mm *commit, m *wire.Commit) (without []string, why string) 
 	return without, why
 }
 
-// chargeHold counts a hold that was there before.
-func (c *Core) chargeHold(g *gang, uid string, h *hold) {
-	class, _ := c.placed(h.kin, h.class, false)
-	c.cache.Charge(uid, h.node, class, cache.Hold, g.key, g.rank)
-}
-
-func (c *Core) isCharged(uid string) bool {
-	_, charged := c.cache.Lookup(uid)
-	return charged
-}
-
 func (c *Core) tableMoved(named int64) string {
 	return fmt.Sprintf("decided under table revision %d, the current one is %d", named, c.table.Revision)
 }
@@ -225,30 +224,30 @@ func (c *Core) tableMoved(named int64) string {
 // gather reports whether the next transaction waits for what else comes: what it costs hardly depends on how much is in it.
 // After a pause none waits, and none that is full.
 func (c *Core) gather() bool {
-	if !c.now.Before(c.gatheredAt()) || len(c.queue) >= c.cfg.MaxFences {
+	if !c.now.Before(c.gatheredAt()) || len(c.writes.queue) >= c.cfg.MaxFences {
 		return false
 	}
 	rows := 0
-	for _, m := range c.queue {
+	for _, m := range c.writes.queue {
 		rows += len(m.rows)
 	}
 	return rows < c.cfg.MaxRows
 }
 
 // gatheredAt is until when what comes is gathered.
-func (c *Core) gatheredAt() time.Time { return c.wrote.Add(c.cfg.WriteEvery) }
+func (c *Core) gatheredAt() time.Time { return c.writes.wrote.Add(c.cfg.WriteEvery) }
 
 // write puts waiting commits into one transaction, in their order, when none is in flight. A commit with more rows than
 // fit goes over several; it is prepared when the last is durable.
 func (c *Core) write() {
-	for c.writing == nil && !c.lost && len(c.queue) > 0 && !c.gather() {
+	for c.writes.writing == nil && !c.writes.lost && len(c.writes.queue) > 0 && !c.gather() {
 		b := &batch{record: &wire.IntentsRecord{TableEpoch: uint64(c.table.Epoch)}}
 		var fences []event.ReservationFence
 		fenced := map[string]int64{}
 		gangs, demands := map[string]uint32{}, map[string]uint32{}
-		rest := c.queue[:0:0]
+		rest := c.writes.queue[:0:0]
 		full := false
-		for _, m := range c.queue {
+		for _, m := range c.writes.queue {
 			if m.reply != nil {
 				continue
 			}
@@ -291,7 +290,7 @@ func (c *Core) write() {
 				c.decided(m) // every pod of it was resolved meanwhile
 			}
 		}
-		c.queue = rest
+		c.writes.queue = rest
 		if len(b.rows) == 0 {
 			if len(rest) > 0 {
 				c.fault("commits wait and none can be written")
@@ -299,17 +298,17 @@ func (c *Core) write() {
 			}
 			continue
 		}
-		c.nextN++
-		b.n = c.nextN
-		c.writing, c.wrote = b, c.now
+		c.writes.nextN++
+		b.n = c.writes.nextN
+		c.writes.writing, c.writes.wrote = b, c.now
 		c.emit(event.WriteIntents{N: b.n, Record: b.record, TableRevision: c.table.Revision, Reservations: fences})
 	}
 }
 
 // maxRows is how many rows the next transaction may have: fewer while the cause is sought why one could not be written.
 func (c *Core) maxRows() int {
-	if c.fewRows > 0 {
-		return min(c.fewRows, c.cfg.MaxRows)
+	if c.writes.fewRows > 0 {
+		return min(c.writes.fewRows, c.cfg.MaxRows)
 	}
 	return c.cfg.MaxRows
 }
@@ -357,17 +356,17 @@ func (b *batch) add(r *row, nodeVersion string, size int, gangs, demands map[str
 }
 
 func (c *Core) intentsWritten(ev event.IntentsWritten) {
-	b := c.writing
+	b := c.writes.writing
 	if b == nil || b.n != ev.N {
 		return // a repeat
 	}
-	c.writing = nil
+	c.writes.writing = nil
 	switch ev.Outcome {
 	case event.Written:
 		k := &key{id: keyID{c.cfg.Self, b.n}, place: ev.ModRevision, modRevision: ev.ModRevision, record: b.record, rows: map[string]*row{}}
-		c.keys[k.id] = k
-		c.dirty[k.id] = true
-		c.fewRows = 0
+		c.intents.keys[k.id] = k
+		c.intents.dirty[k.id] = true
+		c.writes.fewRows = 0
 		for i, r := range b.rows {
 			r.key, r.stored, r.index = k, true, i
 			k.rows[r.uid] = r
@@ -399,8 +398,8 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 				c.refuse(m, wire.CommitOutcome_COMMIT_RESERVATION_MOVED, fmt.Sprintf("the reservation is not at revision %d any more", m.reservation), nil)
 			}
 		}
-		c.queue = slices.DeleteFunc(c.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
-		c.queue = append(again, c.queue...)
+		c.writes.queue = slices.DeleteFunc(c.writes.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
+		c.writes.queue = append(again, c.writes.queue...)
 	case event.TableMoved:
 		c.unwritten(b)
 		for _, m := range b.commits {
@@ -409,8 +408,8 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 	case event.Unwritable:
 		c.unwritable(b)
 	default:
-		c.lost = true
-		c.writing = b // nobody knows what became of it: its room stays taken until the process ends
+		c.writes.lost = true
+		c.writes.writing = b // nobody knows what became of it: its room stays taken until the process ends
 		c.log(slog.LevelWarn, "session lost: this process places no more pods")
 	}
 }
@@ -419,13 +418,13 @@ func (c *Core) intentsWritten(ev event.IntentsWritten) {
 // refused; the others go on. Rows that are too large are refused before, so this is for what nobody foresaw.
 func (c *Core) unwritable(b *batch) {
 	c.unwritten(b)
-	c.queue = slices.DeleteFunc(c.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
+	c.writes.queue = slices.DeleteFunc(c.writes.queue, func(m *commit) bool { return slices.Contains(b.commits, m) })
 	if len(b.rows) > 1 {
-		c.fewRows = len(b.rows) / 2
-		c.queue = append(slices.Clone(b.commits), c.queue...)
+		c.writes.fewRows = len(b.rows) / 2
+		c.writes.queue = append(slices.Clone(b.commits), c.writes.queue...)
 		return
 	}
-	c.fewRows = 0
+	c.writes.fewRows = 0
 	r := b.rows[0]
 	c.log(slog.LevelError, "cannot write intent, refusing its commit", slog.String("pod", r.ns+"/"+r.name), slog.String("gang", r.gang.ref.GetUid()), slog.Int("bytes", b.size))
 	c.refuse(b.commits[0], wire.CommitOutcome_COMMIT_HOLD_GONE, fmt.Sprintf("pod %s/%s: its intent of %d bytes cannot be written into the control store", r.ns, r.name, b.size), nil)
@@ -493,83 +492,6 @@ func (c *Core) refuse(m *commit, outcome wire.CommitOutcome, message string, pod
 func (c *Core) giveUpAll(m *commit) {
 	for _, r := range m.rows {
 		c.giveUp(r)
-	}
-}
-
-// withdrawRequest takes back what was not sent.
-func (c *Core) withdrawRequest(from api.Incarnation, m *wire.Withdraw) {
-	// What a dead shard left on nodes that are just becoming ours belongs to the answer.
-	if !c.ready || c.takeover.stage != idle || !c.fromHome(from, m.GetGang()) || m.GetTableEpoch() > uint64(c.table.Epoch) {
-		return
-	}
-	g := c.gang(m.GetGang())
-	serial := m.GetSerial()
-	g.withdrawn = max(g.withdrawn, serial)
-	keep := m.GetKeep()
-	if keep {
-		c.keepHolds(g)
-	} else {
-		c.dropHolds(g, serial)
-	}
-	for _, m := range c.commitsOf(g) {
-		if m.serial > serial {
-			continue
-		}
-		m.keep = keep
-		if m.reply == nil { // its home shard knows: no CommitReply
-			m.at = c.now
-			m.reply = &wire.CommitReply{GangUid: g.ref.GetUid(), Serial: m.serial, Outcome: wire.CommitOutcome_COMMIT_WITHDRAWN}
-		}
-		c.giveUpAll(m)
-	}
-	c.resendResults(g, func(r result) bool { return r.serial <= serial })
-	g.answer, g.withdrawing = serial, m.GetPodUids()
-	c.withdraw[g.key], c.answerable[g.key] = true, true
-}
-
-// answerWithdraws says Withdrawn where nothing is left but what was sent: also not in the control store. Of the pods that
-// the home shard asks about it names those that are bound here: whoever sent their Bindings may have left the table, and the
-// home shard's watch may lag behind ours.
-func (c *Core) answerWithdraws() {
-	if len(c.answerable) == 0 {
-		return
-	}
-	keys := api.SortedKeys(c.answerable)
-	clear(c.answerable) // what waits for more is looked at again when something of it changes
-	for _, key := range keys {
-		g := c.gangs[key]
-		if g == nil || !c.withdraw[key] {
-			continue
-		}
-		var sentPods []string
-		left := false
-		for _, r := range g.rows {
-			if r.serial() > g.answer {
-				continue
-			}
-			switch r.phase {
-			case queued, inFlight, prepared, dropped:
-				left = true
-			case sent:
-				sentPods = append(sentPods, r.uid)
-			}
-		}
-		if left {
-			continue
-		}
-		if c.unreported[key] {
-			c.sendResults() // before Withdrawn, which names only the others
-		}
-		slices.Sort(sentPods)
-		var bound []*wire.Held
-		for _, uid := range g.withdrawing {
-			if at, here := c.bound[uid]; here {
-				bound = append(bound, &wire.Held{PodUid: uid, Node: at.node})
-			}
-		}
-		g.withdrawing = nil
-		delete(c.withdraw, key)
-		c.send(g, &wire.Envelope{Body: &wire.Envelope_Withdrawn{Withdrawn: &wire.Withdrawn{GangUid: g.ref.GetUid(), Serial: g.answer, SentPodUids: slices.Compact(sentPods), Bound: bound}}})
 	}
 }
 

@@ -1,9 +1,6 @@
 package node
 
 import (
-	"encoding/binary"
-	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -13,8 +10,6 @@ import (
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/fair"
 	"basalt.dev/basalt/shard/topology"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Config of a Core. Zero durations and numbers take the default that is named.
@@ -120,53 +115,32 @@ type Core struct {
 	queues  map[string][]*gang // by UID: one for each queue that it was seen in
 	holders map[string]bool    // gangs that may have holds or promises
 
-	promised map[string][]*promisedRoom // by node, in their order
-	awaited  map[string]*promisedRoom   // by UID of a pod, or name of another charge, that it waits for
-	rooms    uint64                     // promised so far
-	leaving  map[string]time.Time       // bound pods that are being deleted: by UID, when they are overdue
-	untold   map[string]bool            // gangs of which promises became holds
+	leaving map[string]time.Time // bound pods that are being deleted: by UID, when they are overdue
 
 	unsent map[*commit]bool // that may wait for Bind
 	// unjudged are durable commits that bind at once and wait until enough is known to judge them.
 	unjudged map[*commit]bool
 	rows     map[string][]*row // by pod UID: rows that are neither dropped nor done
-	keys     map[keyID]*key
-	dirty    map[keyID]bool // keys to look at, at the next tick
-	hurry    map[keyID]bool // or at the end of the step, for room waits for them
 
-	queue     []*commit
-	writing   *batch
-	fewRows   int       // rows of a transaction while the one that cannot be written is sought; 0: none is
-	wrote     time.Time // when it began, or the one before
-	nextN     uint64
-	deleting  []event.IntentKey
-	deleteAt  time.Time // not before, unless there are many
-	rewrites  int
-	resolving int
 	// resolvingIn counts those of each namespace, and resolveWaits says that more are to be resolved.
-	resolvingIn  map[string]int
-	resolveWaits bool
-	lost         bool // this incarnation may not write any more
 
-	trimmed    bool            // the last summary left out resources
 	unreported map[string]bool // gangs with results to send
 	urgent     bool            // send them in this step
 	withdraw   map[string]bool // gangs whose Withdraw is not answered yet
 	// answerable are those of them of which something changed.
 	answerable map[string]bool
 
-	supplied    supplied
-	summary     *wire.Summary // sent last, to anybody
-	toAll       *wire.Summary // sent last to all
-	announced   time.Time     // when it was
-	toEverybody bool
-	requesters  map[api.Incarnation]time.Time // home shards, by their last request
-	requested   map[uint64]*requestedClass    // by hash of the class
-	spent       fair.Budget                   // on comparing constraints (judging.go)
-	swept       time.Time
-	broken      uint64
-	ignored     uint64
-	sentTotal   uint64
+	supplied  supplied
+	said      *said
+	rooms     *rooms
+	resolves  *resolves
+	intents   *intents
+	writes    *writes
+	spent     fair.Budget // on comparing constraints (judging.go)
+	swept     time.Time
+	broken    uint64
+	ignored   uint64
+	sentTotal uint64
 }
 
 // Stats are numbers for metrics and status.
@@ -192,12 +166,20 @@ func New(cfg Config) *Core {
 	c := &Core{
 		topology: view, ownView: cfg.Topology == nil, unjudged: map[*commit]bool{},
 		cfg:   cfg.withDefaults(),
-		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, volumes: map[string]event.NodeVolumes{}, bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{}, ended: [2]map[string]bool{{}, {}},
+		nodes: map[string]*api.Node{}, unreadable: map[string]string{}, volumes: map[string]event.NodeVolumes{},
+		bound: map[string]boundPod{}, groups: newGroups(), nominated: map[string]boundPod{}, keptFor: map[string]int{},
+		ended: [2]map[string]bool{{}, {}},
 		sync:  syncState{out: map[string]bool{}},
 		gangs: map[string]*gang{}, queues: map[string][]*gang{}, rows: map[string][]*row{},
-		keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{},
-		spent: fair.Budget{Rate: comparedBytes}, resolvingIn: map[string]int{}, holders: map[string]bool{}, promised: map[string][]*promisedRoom{}, awaited: map[string]*promisedRoom{}, leaving: map[string]time.Time{}, untold: map[string]bool{}, unsent: map[*commit]bool{},
-		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{}, requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{},
+		spent: fair.Budget{Rate: comparedBytes}, holders: map[string]bool{}, leaving: map[string]time.Time{},
+		unsent:     map[*commit]bool{},
+		unreported: map[string]bool{}, withdraw: map[string]bool{}, answerable: map[string]bool{},
+		writes:   &writes{},
+		intents:  &intents{keys: map[keyID]*key{}, dirty: map[keyID]bool{}, hurry: map[keyID]bool{}},
+		resolves: &resolves{of: map[string]int{}},
+		rooms: &rooms{promised: map[string][]*promisedRoom{}, awaited: map[string]*promisedRoom{},
+			untold: map[string]bool{}},
+		said: &said{requesters: map[api.Incarnation]time.Time{}, requested: map[uint64]*requestedClass{}},
 	}
 	c.cache = cache.New(cache.Config{Policy: cfg.Policy, Elsewhere: c.elsewhere})
 	return c
@@ -212,7 +194,8 @@ func (c *Core) Outputs() []event.Output {
 
 // Stats of this moment.
 func (c *Core) Stats() Stats {
-	s := Stats{Ready: c.ready, Keys: len(c.keys), Waiting: len(c.queue), Bindings: c.sentTotal, Broken: c.broken, Ignored: c.ignored, OutOfSync: len(c.sync.out)}
+	s := Stats{Ready: c.ready, Keys: len(c.intents.keys), Waiting: len(c.writes.queue), Bindings: c.sentTotal,
+		Broken: c.broken, Ignored: c.ignored, OutOfSync: len(c.sync.out)}
 	for _, g := range c.gangs {
 		s.Holds += len(g.holds)
 		s.Promises += len(g.promises)
@@ -224,11 +207,11 @@ func (c *Core) Stats() Stats {
 }
 
 // Summary is what was said last, nil before the first.
-func (c *Core) Summary() *wire.Summary { return c.summary }
+func (c *Core) Summary() *wire.Summary { return c.said.summary }
 
 // Due is when the core is to be stepped although nothing happens, with whatever event; the zero time: at the next Tick.
 func (c *Core) Due() time.Time {
-	if c.writing != nil || c.lost || len(c.queue) == 0 {
+	if c.writes.writing != nil || c.writes.lost || len(c.writes.queue) == 0 {
 		return time.Time{}
 	}
 	return c.gatheredAt()
@@ -371,46 +354,4 @@ func (c *Core) sweep() {
 			}
 		}
 	}
-}
-
-// fromHome reports whether a message about a gang comes from the shard that the table names for its queue. Others lag, or
-// were paused: their successor speaks for the gang.
-func (c *Core) fromHome(from api.Incarnation, g *wire.GangRef) bool {
-	if c.table == nil || g.GetUid() == "" || c.table.OwnerOf(g.GetQueue()) != from {
-		c.ignored++
-		return false
-	}
-	return true
-}
-
-// send sends to the shard that is the gang's home now.
-func (c *Core) send(g *gang, body *wire.Envelope) {
-	if to := c.table.OwnerOf(g.ref.GetQueue()); to != "" {
-		c.emit(event.Send{To: to, Body: body})
-	}
-}
-
-func (c *Core) emit(o event.Output) { c.out = append(c.out, o) }
-
-func (c *Core) log(level slog.Level, message string, attrs ...slog.Attr) {
-	c.emit(event.Log{Level: level, Message: message, Attrs: attrs})
-}
-
-// fault reports a broken invariant of ours.
-func (c *Core) fault(message string, attrs ...slog.Attr) {
-	c.broken++
-	if c.cfg.Strict {
-		panic(fmt.Sprint("broken invariant: ", message, " ", attrs))
-	}
-	c.log(slog.LevelError, "broken invariant: "+message, attrs...)
-}
-
-func (c *Core) span(trace *wire.Trace, name string, start, end time.Time, failed string, attrs ...slog.Attr) {
-	if !c.cfg.Tracing || len(trace.GetTraceId()) == 0 {
-		return
-	}
-	c.count++
-	id := binary.BigEndian.AppendUint64(nil, xxhash.Sum64String(fmt.Sprintf("%s/%s/%d", c.cfg.Self, name, c.count))|1)
-	c.emit(event.Span{TraceID: trace.GetTraceId(), SpanID: id, Parent: trace.GetSpanId(), Name: name, Start: start, End: end,
-		Attributes: append(attrs, slog.String("shard", string(c.cfg.Self))), Failed: failed})
 }

@@ -1,9 +1,6 @@
 package node
 
 import (
-	"cmp"
-	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -21,7 +18,8 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 		return
 	}
 	classes, err := readClasses(m.GetClasses())
-	if err != nil {
+	domains, named := domainsOf(m)
+	if err != nil || !named {
 		c.ignored++
 		return
 	}
@@ -32,165 +30,206 @@ func (c *Core) holdRequest(from api.Incarnation, m *wire.HoldRequest) {
 	}
 	g.requested = m.GetSerial()
 	c.setRank(g, wire.ToRank(m.GetRank()), m.GetClaimed())
-	rank := g.rank
+	a := &holding{Core: c, m: m, g: g, rank: g.rank, expires: c.now.Add(c.holdTTL(m)),
+		namespace: m.GetGang().GetNamespace(), domains: domains, none: map[spot]bool{}, taken: map[string][]string{},
+		reply: &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}}
 	if m.GetClaimed() {
-		rank = last // others have left for it: it takes no holds
+		a.rank = last // others have left for it: it takes no holds
 	}
-	expires := c.now.Add(c.holdTTL(m))
-	namespace := m.GetGang().GetNamespace()
-	c.noteRequest(from, namespace, classes)
-
-	reply := &wire.HoldReply{GangUid: m.GetGang().GetUid(), Serial: m.GetSerial()}
-	full := make([]bool, len(classes))  // no more pods of the class are placed
-	asked := make([]bool, len(classes)) // mayCompare,
-	later := make([]bool, len(classes)) // and it said no
-	refused := make([]uint32, len(classes))
-	kins, counted := make([]*kin, len(classes)), make([]*api.Class, len(classes)) // as the cache counts them
-	known := c.groups.last
-	for i, class := range classes {
-		kins[i] = c.kinOf(namespace, class)
-		if placed, ok := c.placed(kins[i], class, true); ok {
-			counted[i] = placed
-		} else {
-			full[i], later[i] = true, true // its namespace has too many terms
+	c.noteRequest(from, a.namespace, classes)
+	a.take(classes)
+	defer a.planned.end(g)
+	a.room = c.placing(g, m, len(classes), a.expires)
+	more := c.reconsider(g, a.room.gangs)
+	for _, want := range a.planned.inTurn(m.GetPods()) {
+		if i := int(want.GetPodClass()); want.GetPodUid() != "" && i < len(classes) && !a.keeps(want, &a.kinds[i]) {
+			a.place(want, &a.kinds[i])
 		}
 	}
-	wishing := make([]*api.Class, len(classes)) // counted, with wishes
-	for i, class := range classes {             // again, if one of the others has brought a term
-		if counted[i] != nil && c.groups.last != known {
-			counted[i], _ = c.placed(kins[i], class, true)
-		}
-		wishing[i] = wished(counted[i], class)
-	}
-	ruled := make([]bool, len(classes))
-	for i := range classes {
-		ruled[i] = !full[i]
-	}
-	plan := c.plan(g, classes, ruled, m)
-	domains, named := domainsOf(m)
-	if !named {
-		c.ignored++
-		return
-	}
-	type place struct{ class, domain int }
-	none := map[place]bool{} // no room for another pod of the class in the domain
-	defer plan.end(g)
-	for i := range classes {
-		if !ruled[i] {
-			full[i], later[i] = true, true
-		}
-	}
-	room := c.placing(g, m, len(classes), expires)
-	more := c.reconsider(g, room.gangs)
-	inDoubt := make([]uint32, len(classes)) // pods that are on their way, or bound
-	taken := map[string][]string{}          // key of a gang -> pods whose holds were taken
-	for _, want := range plan.inTurn(m.GetPods()) {
-		uid, i := want.GetPodUid(), int(want.GetPodClass())
-		if uid == "" || i >= len(classes) {
-			continue
-		}
-		in, here := domains[want.GetDomain()], place{i, int(want.GetDomain())}
-		if h := g.holds[uid]; h != nil {
-			if h.class.Key == classes[i].Key && c.cache.CanStay(uid).Fits() && c.isIn(in, h.node) && (!h.ruled || plan.stays(i, uid, h.node)) {
-				h.serial = m.GetSerial()
-				if expires.After(h.expires) {
-					h.expires = expires
-				}
-				reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: h.node})
-				continue
-			}
-			c.dropHold(g, uid)
-			plan.dropped = append(plan.dropped, uid)
-		}
-		if p := g.promises[uid]; p != nil {
-			if p.class.Key == classes[i].Key && c.isIn(in, p.room.node) && c.sound(p) {
-				p.serial = m.GetSerial()
-				if expires.After(p.expires) {
-					p.expires = expires
-				}
-				reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
-				continue
-			}
-			c.dropPromise(p)
-		}
-		if _, charged := c.cache.Lookup(uid); charged || len(c.rows[uid]) > 0 || c.hasEnded(uid) {
-			inDoubt[i]++
-			continue
-		}
-		promise := func() {
-			var p *promise
-			if !later[i] && m.GetGrade() == 0 {
-				before := c.cache.Compared()
-				p = room.promise(i, uid, classes[i], counted[i], kins[i], in, plan.without(i))
-				c.spend(namespace, before)
-			}
-			if p == nil {
-				refused[i]++
-				return
-			}
-			p.ruled = plan.took(uid, p.room.node)
-			reply.Promised = append(reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
-		}
-		if full[i] || none[here] {
-			promise()
-			continue
-		}
-		if !asked[i] {
-			asked[i] = true
-			if later[i] = !c.mayCompare(namespace, classes[i]); later[i] {
-				full[i] = true
-				refused[i]++
-				continue
-			}
-		}
-		node, victims, ok := plan.place(i, uid, in, wishing[i], m.GetGrade(), rank)
-		if !ok {
-			none[here] = true
-			promise()
-			continue
-		}
-		for _, v := range victims {
-			p, known := c.cache.Lookup(v)
-			loser := c.gangs[p.Gang]
-			if !known || loser == nil || !c.dropHold(loser, v) {
-				c.fault("a hold to be taken is nobody's")
-				continue
-			}
-			taken[p.Gang] = append(taken[p.Gang], v)
-		}
-		c.cache.Charge(uid, node, counted[i], cache.Hold, g.key, g.rank)
-		c.holders[g.key], kins[i].used = true, true
-		g.holds[uid] = &hold{node: node, class: classes[i], kin: kins[i], ruled: plan.took(uid, node), serial: m.GetSerial(), expires: expires}
-		reply.Held = append(reply.Held, &wire.Held{PodUid: uid, Node: node})
-	}
-	for i := range classes {
-		if refused[i]+inDoubt[i] == 0 {
-			continue
-		}
-		r := &wire.Refusal{PodClass: uint32(i), Pods: refused[i] + inDoubt[i], Later: later[i]}
-		if refused[i] > 0 && !later[i] {
-			r.Grade = plan.grade(i, wishing[i])
-		}
-		if refused[i] > 0 && !later[i] && c.takeover.stage == idle && m.GetGrade() == 0 {
-			before := c.cache.Compared()
-			r.Never = c.cache.Never(counted[i])
-			c.spend(namespace, before)
-		}
-		reply.Refused = append(reply.Refused, r)
-	}
-	for _, key := range api.SortedKeys(taken) {
-		c.sendHoldsLost(c.gangs[key], taken[key])
+	a.refuse()
+	for _, key := range api.SortedKeys(a.taken) {
+		c.sendHoldsLost(c.gangs[key], a.taken[key])
 	}
 	if m.GetShort() {
-		reply.Left = c.makeSummary()
+		a.reply.Left = c.makeSummary()
 	}
-	c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: reply}})
+	c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: a.reply}})
 	if more { // of pods that it does not name, too
 		c.sendHeld(g)
 	}
-	if from != c.cfg.Self && len(reply.Held)+len(reply.Promised) > 0 {
+	if from != c.cfg.Self && len(a.reply.Held)+len(a.reply.Promised) > 0 {
 		c.summariseToSelf()
 	}
+}
+
+// holding is a HoldRequest that is being answered.
+type holding struct {
+	*Core
+	m         *wire.HoldRequest
+	g         *gang
+	namespace string
+	rank      api.Rank
+	expires   time.Time
+	kinds     []wanted  // by class
+	domains   []*domain // that pods are to be in, nil for any
+	planned   planned
+	room      *placing
+	none      map[spot]bool       // no room for another pod there
+	taken     map[string][]string // key of a gang -> pods whose holds were taken
+	reply     *wire.HoldReply
+}
+
+// spot is a class of a HoldRequest, and one of its domains.
+type spot struct{ class, domain int }
+
+// wanted is a class of which a HoldRequest names pods.
+type wanted struct {
+	number   int
+	class    *api.Class
+	kin      *kin
+	counted  *api.Class // as the cache counts it, nil if its namespace has too many terms
+	wishing  *api.Class // likewise, with wishes
+	full     bool       // no more pods of it are placed
+	compared bool       // it was asked whether its constraints may be compared,
+	later    bool       // and they may not, for now
+	refused  uint32
+	inDoubt  uint32 // pods that are on their way, or bound
+}
+
+// take reads the classes, and their rules.
+func (a *holding) take(classes []*api.Class) {
+	a.kinds = make([]wanted, len(classes))
+	known := a.groups.last
+	ruled := make([]bool, len(classes))
+	for i, class := range classes {
+		k := &a.kinds[i]
+		k.number, k.class, k.kin = i, class, a.kinOf(a.namespace, class)
+		if k.counted, ruled[i] = a.placed(k.kin, class, true); !ruled[i] {
+			k.counted = nil
+		}
+	}
+	for i := range a.kinds {
+		k := &a.kinds[i]
+		if k.counted != nil && a.groups.last != known { // again, if one of the others has brought a term
+			k.counted, _ = a.placed(k.kin, k.class, true)
+		}
+		k.wishing = wished(k.counted, k.class)
+	}
+	a.planned = a.plan(a.g, classes, ruled, a.m)
+	for i := range a.kinds {
+		if !ruled[i] {
+			a.kinds[i].full, a.kinds[i].later = true, true
+		}
+	}
+}
+
+// keeps renews what a pod has, and reports whether nothing is to be found for it: it has a hold or a promise, or is on
+// its way. What may not stay ends.
+func (a *holding) keeps(want *wire.PodWant, k *wanted) bool {
+	uid, in := want.GetPodUid(), a.domains[want.GetDomain()]
+	if h := a.g.holds[uid]; h != nil {
+		if h.class.Key == k.class.Key && a.cache.CanStay(uid).Fits() && a.isIn(in, h.node) &&
+			(!h.ruled || a.planned.stays(k.number, uid, h.node)) {
+			h.serial, h.expires = a.m.GetSerial(), later(h.expires, a.expires)
+			a.reply.Held = append(a.reply.Held, &wire.Held{PodUid: uid, Node: h.node})
+			return true
+		}
+		a.dropHold(a.g, uid)
+		a.planned.dropped = append(a.planned.dropped, uid)
+	}
+	if p := a.g.promises[uid]; p != nil {
+		if p.class.Key == k.class.Key && a.isIn(in, p.room.node) && a.sound(p) {
+			p.serial, p.expires = a.m.GetSerial(), later(p.expires, a.expires)
+			a.reply.Promised = append(a.reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
+			return true
+		}
+		a.dropPromise(p)
+	}
+	if _, charged := a.cache.Lookup(uid); charged || len(a.rows[uid]) > 0 || a.hasEnded(uid) {
+		k.inDoubt++
+		return true
+	}
+	return false
+}
+
+// place holds a node for a pod, or promises one, or refuses it.
+func (a *holding) place(want *wire.PodWant, k *wanted) {
+	uid, in, here := want.GetPodUid(), a.domains[want.GetDomain()], spot{k.number, int(want.GetDomain())}
+	if k.full || a.none[here] {
+		a.promise(uid, in, k)
+		return
+	}
+	if !k.compared {
+		k.compared = true
+		if k.later = !a.mayCompare(a.namespace, k.class); k.later {
+			k.full = true
+			k.refused++
+			return
+		}
+	}
+	node, victims, ok := a.planned.place(k.number, uid, in, k.wishing, a.m.GetGrade(), a.rank)
+	if !ok {
+		a.none[here] = true
+		a.promise(uid, in, k)
+		return
+	}
+	for _, v := range victims {
+		p, known := a.cache.Lookup(v)
+		loser := a.gangs[p.Gang]
+		if !known || loser == nil || !a.dropHold(loser, v) {
+			a.fault("a hold to be taken is nobody's")
+			continue
+		}
+		a.taken[p.Gang] = append(a.taken[p.Gang], v)
+	}
+	a.cache.Charge(uid, node, k.counted, cache.Hold, a.g.key, a.g.rank)
+	a.holders[a.g.key], k.kin.used = true, true
+	a.g.holds[uid] = &hold{node: node, class: k.class, kin: k.kin, ruled: a.planned.took(uid, node),
+		serial: a.m.GetSerial(), expires: a.expires}
+	a.reply.Held = append(a.reply.Held, &wire.Held{PodUid: uid, Node: node})
+}
+
+// promise promises room that others have to leave, or refuses the pod.
+func (a *holding) promise(uid string, in *domain, k *wanted) {
+	var p *promise
+	if !k.later && a.m.GetGrade() == 0 {
+		before := a.cache.Compared()
+		p = a.room.promise(k.number, uid, k.class, k.counted, k.kin, in, a.planned.without(k.number))
+		a.spend(a.namespace, before)
+	}
+	if p == nil {
+		k.refused++
+		return
+	}
+	p.ruled = a.planned.took(uid, p.room.node)
+	a.reply.Promised = append(a.reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
+}
+
+// refuse says of which classes pods got nothing, and what else is known of those.
+func (a *holding) refuse() {
+	for i := range a.kinds {
+		k := &a.kinds[i]
+		if k.refused+k.inDoubt == 0 {
+			continue
+		}
+		r := &wire.Refusal{PodClass: uint32(i), Pods: k.refused + k.inDoubt, Later: k.later}
+		if k.refused > 0 && !k.later {
+			r.Grade = a.planned.grade(i, k.wishing)
+		}
+		if k.refused > 0 && !k.later && a.takeover.stage == idle && a.m.GetGrade() == 0 {
+			before := a.cache.Compared()
+			r.Never = a.cache.Never(k.counted)
+			a.spend(a.namespace, before)
+		}
+		a.reply.Refused = append(a.reply.Refused, r)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {
@@ -237,13 +276,6 @@ func (c *Core) dropHolds(g *gang, serial uint64) {
 		}
 	}
 	g.claimed = false
-}
-
-func (c *Core) sendHoldsLost(g *gang, pods []string) {
-	slices.Sort(pods)
-	for part := range slices.Chunk(pods, c.cfg.MaxNamed) {
-		c.send(g, &wire.Envelope{Body: &wire.Envelope_HoldsLost{HoldsLost: &wire.HoldsLost{GangUid: g.ref.GetUid(), Serial: g.requested, PodUids: part}}})
-	}
 }
 
 // loseHold ends the hold or the promise of a pod, if it has one, and tells.
@@ -313,83 +345,3 @@ const (
 	youngest = 60
 	lasting  = 600
 )
-
-// soonestFirst leaves out nodes of services, and sorts the others by when their pods may be expected to leave. Nothing
-// says so, but what has run for long runs for longer: nodes whose oldest pod is the youngest, within a factor of two,
-// come first, and of these the ones with the least to leave.
-func (l *placing) soonestFirst() {
-	c := l.core
-	type order struct {
-		age, use int64
-	}
-	orders := make(map[string]order, len(l.nodes))
-	for _, at := range l.nodes {
-		var o order
-		for _, uid := range at.UIDs {
-			p, _ := c.cache.Lookup(uid)
-			if b, seen := c.bound[uid]; seen {
-				o.age = max(o.age, c.now.Unix()-b.since)
-			}
-			o.use += p.Class.Requests.Value("cpu")
-		}
-		orders[at.Node] = o
-	}
-	l.nodes = slices.DeleteFunc(l.nodes, func(at cache.NodePods) bool { return orders[at.Node].age >= lasting })
-	kind := func(age int64) int { return bits.Len64(uint64(max(0, age)) / youngest) }
-	slices.SortStableFunc(l.nodes, func(a, b cache.NodePods) int {
-		x, y := orders[a.Node], orders[b.Node]
-		return cmp.Or(cmp.Compare(kind(x.age), kind(y.age)), cmp.Compare(x.use, y.use))
-	})
-}
-
-func (c *Core) placing(g *gang, m *wire.HoldRequest, classes int, expires time.Time) *placing {
-	l := &placing{core: c, gang: g, gangs: awaitedOf(m.GetAwaits()), next: make([]int, classes), expires: expires,
-		serial: m.GetSerial()}
-	if g.drains = l.gangs[wire.Everybody]; !g.drains {
-		l.yield()
-	}
-	return l
-}
-
-// yield ends what patient gangs were promised in place of pods that a claimant names.
-func (l *placing) yield() {
-	c := l.core
-	if len(c.awaited) == 0 || len(l.gangs) == 0 {
-		return
-	}
-	rooms := map[string]*promisedRoom{} // by node and gang
-	for uid, r := range c.awaited {
-		p, charged := c.cache.Lookup(uid)
-		if charged && r.gang.drains && r.gang != l.gang && l.gangs.names(c, p.Kind, uid, p.Gang) {
-			rooms[r.node+" "+r.gang.key] = r
-		}
-	}
-	for _, key := range api.SortedKeys(rooms) {
-		r, lost := rooms[key], []string(nil)
-		for _, p := range slices.Clone(r.promises) {
-			c.dropPromise(p)
-			lost = append(lost, p.uid)
-		}
-		c.sendHoldsLost(r.gang, lost)
-	}
-}
-
-// readClasses reads what a home shard says about its pods; only a broken one says what cannot be read.
-func readClasses(in []*wire.PodClass) ([]*api.Class, error) {
-	out := make([]*api.Class, len(in))
-	for i, p := range in {
-		class, err := wire.ToClass(p)
-		if err != nil {
-			return nil, fmt.Errorf("read pod class %d: %w", i, err)
-		}
-		for _, list := range []api.Resources{class.Requests, class.Attach} {
-			for _, a := range list {
-				if a.Value < 0 {
-					return nil, fmt.Errorf("read pod class %d: %s is negative", i, a.Resource)
-				}
-			}
-		}
-		out[i] = class
-	}
-	return out, nil
-}

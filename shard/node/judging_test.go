@@ -164,11 +164,11 @@ func TestRoomOfClassesIsShared(t *testing.T) {
 	for i := range 100 {
 		a.ask("evil", i, 1, lightClass(1+i))
 	}
-	if a.c.requested[lightClass(0).Hash()] == nil {
+	if a.c.said.requested[lightClass(0).Hash()] == nil {
 		t.Error("the class of a namespace that asked for one is forgotten for those of a namespace that asked for many")
 	}
-	if len(a.c.requested) > a.c.cfg.MaxClasses {
-		t.Errorf("%d classes are kept, the limit is %d", len(a.c.requested), a.c.cfg.MaxClasses)
+	if len(a.c.said.requested) > a.c.cfg.MaxClasses {
+		t.Errorf("%d classes are kept, the limit is %d", len(a.c.said.requested), a.c.cfg.MaxClasses)
 	}
 }
 

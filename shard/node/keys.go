@@ -11,6 +11,16 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
+// intents are the keys of the control store that are ours, and what is done to them.
+type intents struct {
+	keys     map[keyID]*key
+	dirty    map[keyID]bool // keys to look at, at the next tick
+	hurry    map[keyID]bool // or at the end of the step, for room waits for them
+	deleting []event.IntentKey
+	deleteAt time.Time // not before, unless there are many
+	rewrites int
+}
+
 // How long a key waits after a compare failed, and after its record could not be written.
 const (
 	retryKey        = 100 * time.Millisecond
@@ -22,25 +32,25 @@ const (
 // waits for a row that was never sent, the row is taken out at once, and the record says that it was given up: other shards, which
 // follow the log of intents, cannot know it otherwise. Of others' keys we take out our rows.
 func (c *Core) tidyKeys(tick bool) {
-	due := c.dirty
-	mayDelete := tick && (!c.now.Before(c.deleteAt) || len(due) >= c.cfg.MaxDeletes)
+	due := c.intents.dirty
+	mayDelete := tick && (!c.now.Before(c.intents.deleteAt) || len(due) >= c.cfg.MaxDeletes)
 	if !tick {
-		due = c.hurry
+		due = c.intents.hurry
 	}
-	if len(due) == 0 || c.lost {
+	if len(due) == 0 || c.writes.lost {
 		return
 	}
 	ids := make([]keyID, 0, len(due))
 	for id := range due {
 		ids = append(ids, id)
 	}
-	clear(c.hurry)
+	clear(c.intents.hurry)
 	slices.SortFunc(ids, keyID.compare)
 	var deletes []event.IntentKey
 	for _, id := range ids {
-		k := c.keys[id]
+		k := c.intents.keys[id]
 		if k == nil {
-			delete(c.dirty, id)
+			delete(c.intents.dirty, id)
 			continue
 		}
 		storedRows, removable, waiting := 0, 0, false
@@ -61,12 +71,12 @@ func (c *Core) tidyKeys(tick bool) {
 		own := id.inc == c.cfg.Self
 		empty := len(k.rows) == 0 && own && k.modRevision > 0 // nothing is left but what was given up
 		if len(k.rows) == 0 && !k.busy && !empty {
-			delete(c.keys, id)
-			delete(c.dirty, id)
+			delete(c.intents.keys, id)
+			delete(c.intents.dirty, id)
 			continue
 		}
 		if removable == 0 && !empty {
-			delete(c.dirty, id) // the next row that ends brings it back
+			delete(c.intents.dirty, id) // the next row that ends brings it back
 			continue
 		}
 		if k.busy || c.now.Before(k.retryAt) {
@@ -74,20 +84,20 @@ func (c *Core) tidyKeys(tick bool) {
 		}
 		switch {
 		case own && removable == storedRows && !waiting:
-			if c.deleting == nil && mayDelete && len(deletes) < c.cfg.MaxDeletes {
+			if c.intents.deleting == nil && mayDelete && len(deletes) < c.cfg.MaxDeletes {
 				k.busy = true
 				deletes = append(deletes, event.IntentKey{N: id.n, ModRevision: k.modRevision})
 			}
 		case own && waiting, !own && (tick || waiting):
-			if c.rewrites < c.cfg.MaxRewrites {
+			if c.intents.rewrites < c.cfg.MaxRewrites {
 				c.rewrite(k)
 			}
 		case own:
-			delete(c.dirty, id)
+			delete(c.intents.dirty, id)
 		}
 	}
 	if len(deletes) > 0 {
-		c.deleting, c.deleteAt = deletes, c.now.Add(c.cfg.DeleteEvery)
+		c.intents.deleting, c.intents.deleteAt = deletes, c.now.Add(c.cfg.DeleteEvery)
 		c.emit(event.DeleteIntents{Keys: deletes})
 	}
 }
@@ -110,18 +120,18 @@ func (c *Core) rewrite(k *key) {
 		next = nil
 	}
 	k.busy, k.requested = true, next
-	c.rewrites++
+	c.intents.rewrites++
 	c.emit(event.RewriteIntents{Incarnation: k.id.inc, N: k.id.n, ModRevision: k.modRevision, Record: next, TableRevision: c.table.Revision})
 }
 
 func (c *Core) intentsRewritten(ev event.IntentsRewritten) {
-	k := c.keys[keyID{ev.Incarnation, ev.N}]
+	k := c.intents.keys[keyID{ev.Incarnation, ev.N}]
 	if k == nil || !k.busy || c.isDeleting(k) {
 		return // a repeat
 	}
 	k.busy = false
-	c.rewrites--
-	c.dirty[k.id], c.hurry[k.id] = true, true
+	c.intents.rewrites--
+	c.intents.dirty[k.id], c.intents.hurry[k.id] = true, true
 	record := ev.Record
 	if ev.Done {
 		record = k.requested
@@ -154,22 +164,22 @@ func (c *Core) intentsRewritten(ev event.IntentsRewritten) {
 }
 
 func (c *Core) isDeleting(k *key) bool {
-	return slices.ContainsFunc(c.deleting, func(d event.IntentKey) bool { return k.id == keyID{c.cfg.Self, d.N} })
+	return slices.ContainsFunc(c.intents.deleting, func(d event.IntentKey) bool { return k.id == keyID{c.cfg.Self, d.N} })
 }
 
 func (c *Core) intentsDeleted(ev event.IntentsDeleted) {
-	asked := c.deleting
+	asked := c.intents.deleting
 	if asked == nil || !slices.ContainsFunc(ev.Keys, func(k event.IntentKey) bool { return k.N == asked[0].N }) {
 		return // a repeat
 	}
-	c.deleting = nil
+	c.intents.deleting = nil
 	for _, d := range asked {
-		k := c.keys[keyID{c.cfg.Self, d.N}]
+		k := c.intents.keys[keyID{c.cfg.Self, d.N}]
 		if k == nil {
 			continue
 		}
 		k.busy, k.retryAt = false, c.now.Add(retryKey)
-		c.dirty[k.id], c.hurry[k.id] = true, true
+		c.intents.dirty[k.id], c.intents.hurry[k.id] = true, true
 		i := slices.IndexFunc(ev.Keys, func(e event.IntentKey) bool { return e.N == d.N })
 		switch {
 		case i < 0: // not answered: asked again as it was
@@ -243,7 +253,7 @@ func (c *Core) Check() error {
 			if (r.phase != dropped) != slices.Contains(c.rows[r.uid], r) {
 				return fmt.Errorf("row of pod %s in phase %d: listed %v", r.uid, r.phase, c.rows[r.uid])
 			}
-			if r.phase > inFlight && (r.key == nil || c.keys[r.key.id] != r.key || r.key.rows[r.uid] != r) {
+			if r.phase > inFlight && (r.key == nil || c.intents.keys[r.key.id] != r.key || r.key.rows[r.uid] != r) {
 				return fmt.Errorf("row of pod %s in phase %d has no key", r.uid, r.phase)
 			}
 		}

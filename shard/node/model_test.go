@@ -859,8 +859,9 @@ func (w *world) resolved() error {
 		if n := len(s.core.gangs); n > 0 && s.core.now.Sub(epoch0) > 10*time.Minute {
 			return fmt.Errorf("%s remembers %d gangs", s.inc, n)
 		}
-		if s.core.resolving != 0 || s.core.rewrites != 0 || s.core.deleting != nil {
-			return fmt.Errorf("%s: %d resolving, %d rewrites, deleting %v", s.inc, s.core.resolving, s.core.rewrites, s.core.deleting)
+		if s.core.resolves.open != 0 || s.core.intents.rewrites != 0 || s.core.intents.deleting != nil {
+			return fmt.Errorf("%s: %d resolving, %d rewrites, deleting %v", s.inc, s.core.resolves.open,
+				s.core.intents.rewrites, s.core.intents.deleting)
 		}
 	}
 	return nil

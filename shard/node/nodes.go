@@ -15,6 +15,17 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
+// said is what summaries said last, and for whom they are.
+type said struct {
+	summary     *wire.Summary // sent last, to anybody
+	toAll       *wire.Summary // sent last to all
+	announced   time.Time     // when it was
+	toEverybody bool
+	requesters  map[api.Incarnation]time.Time // home shards, by their last request
+	requested   map[uint64]*requestedClass    // by hash of the class
+	trimmed     bool                          // the last summary left out resources
+}
+
 // syncState is which nodes are out of sync, as the cluster was told.
 type syncState struct {
 	out     map[string]bool
@@ -232,24 +243,9 @@ func boundKind(p *api.Pod) cache.Kind {
 // gangOfBound returns the UID of the gang of a bound pod: a pod that others have bound is one of its own.
 func gangOfBound(p *api.Pod) string { return cmp.Or(p.Gang, p.UID) }
 
-// leaves notes whether a bound pod is being deleted, and when it is overdue.
-func (c *Core) leaves(p *api.Pod) {
-	if !p.Deleting {
-		delete(c.leaving, p.UID)
-	} else if _, known := c.leaving[p.UID]; !known {
-		c.leaving[p.UID] = c.now.Add(time.Duration(p.GraceSeconds)*time.Second + overdueAfter)
-	}
-}
-
 // overdueAfter is how much longer than its grace period a pod that is being deleted may take to go. Then nobody counts on its room any more:
 // its node is dead, or somebody does not remove a finalizer.
 const overdueAfter = time.Minute
-
-// leavesSoon reports whether a bound pod is being deleted, and not overdue.
-func (c *Core) leavesSoon(uid string) bool {
-	overdue, leaving := c.leaving[uid]
-	return leaving && c.now.Before(overdue)
-}
 
 // countGroups counts a pod without what it requests: it repels others, and is repelled, for as long as it is there.
 func (c *Core) countGroups(p *api.Pod, class *api.Class) {
@@ -355,11 +351,6 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 	c.ended[0][uid] = true
 }
 
-// hasEnded: an event that shows the pod once more is late.
-func (c *Core) hasEnded(uid string) bool {
-	return c.ended[0][uid] || c.ended[1][uid]
-}
-
 // podsReplaced takes a list of all pods. Pods that the watch had shown, and that are not there, are gone. Of others it
 // says nothing: a pod made after the list can have been committed before we hear the list.
 func (c *Core) podsReplaced(ev event.PodsReplaced) {
@@ -411,23 +402,24 @@ type requestedClass struct {
 // noteRequest remembers who requested what: summaries tell them how much more of it there is. Of too many classes, one of the
 // namespace with the most goes: the one that nobody has requested for longest.
 func (c *Core) noteRequest(from api.Incarnation, namespace string, classes []*api.Class) {
-	c.requesters[from] = c.now
+	c.said.requesters[from] = c.now
 	for _, class := range classes[:min(len(classes), c.cfg.MaxClasses)] {
 		hash := class.Hash()
-		if a := c.requested[hash]; a != nil {
+		if a := c.said.requested[hash]; a != nil {
 			a.at = c.now
 			continue
 		}
-		if len(c.requested) >= c.cfg.MaxClasses {
+		if len(c.said.requested) >= c.cfg.MaxClasses {
 			of := map[string]int{namespace: 1}
-			for _, a := range c.requested {
+			for _, a := range c.said.requested {
 				of[a.namespace]++
 			}
-			delete(c.requested, slices.MinFunc(slices.Sorted(maps.Keys(c.requested)), func(a, b uint64) int {
-				return cmp.Or(cmp.Compare(of[c.requested[b].namespace], of[c.requested[a].namespace]), c.requested[a].at.Compare(c.requested[b].at))
+			delete(c.said.requested, slices.MinFunc(slices.Sorted(maps.Keys(c.said.requested)), func(a, b uint64) int {
+				return cmp.Or(cmp.Compare(of[c.said.requested[b].namespace], of[c.said.requested[a].namespace]),
+					c.said.requested[a].at.Compare(c.said.requested[b].at))
 			}))
 		}
-		c.requested[hash] = &requestedClass{class, namespace, c.now}
+		c.said.requested[hash] = &requestedClass{class, namespace, c.now}
 	}
 }
 
@@ -435,20 +427,20 @@ func (c *Core) makeSummary() *wire.Summary {
 	t := c.cache.Totals()
 	kept, left := t.Allocatable.Foremost(maxSummaryResources, nil)
 	if left > 0 {
-		if !c.trimmed {
+		if !c.said.trimmed {
 			c.log(slog.LevelWarn, "nodes offer too many different resources, ignoring the rest", slog.Int("resources", len(t.Allocatable)), slog.Int("limit", maxSummaryResources))
 		}
 		t.Allocatable, t.Free, t.Largest = kept, only(t.Free, kept), only(t.Largest, kept)
 	}
-	c.trimmed = left > 0
+	c.said.trimmed = left > 0
 	s := &wire.Summary{
 		TableEpoch: uint64(c.table.Epoch), Nodes: uint32(t.Nodes), OutOfSync: uint32(t.OutOfSync), RoomVersion: t.RoomVersion, NodesVersion: t.NodesVersion,
 		Allocatable: wire.FromResources(t.Allocatable), Free: wire.FromResources(t.Free), Largest: wire.FromResources(t.Largest),
 	}
-	for _, hash := range slices.Sorted(maps.Keys(c.requested)) {
-		a := c.requested[hash]
+	for _, hash := range slices.Sorted(maps.Keys(c.said.requested)) {
+		a := c.said.requested[hash]
 		if c.now.Sub(a.at) >= c.cfg.RecentFor {
-			delete(c.requested, hash)
+			delete(c.said.requested, hash)
 			continue
 		}
 		if !c.mayCompare(a.namespace, a.class) {
@@ -496,20 +488,25 @@ func (c *Core) summarise() {
 		return
 	}
 	s := c.makeSummary()
-	since := c.now.Sub(c.announced)
-	all := c.toEverybody || since >= c.cfg.SummaryEvery || !sameNodes(s, c.toAll) || since >= c.cfg.SummaryPace && !sameRoom(s, c.toAll)
-	if !all && sameRoom(s, c.summary) {
+	since := c.now.Sub(c.said.announced)
+	all := c.said.toEverybody || since >= c.cfg.SummaryEvery || !sameNodes(s, c.said.toAll) ||
+		since >= c.cfg.SummaryPace && !sameRoom(s, c.said.toAll)
+	if !all && sameRoom(s, c.said.summary) {
 		return
 	}
-	c.summary = s
+	c.said.summary = s
 	for _, m := range c.table.Members {
-		if at, asked := c.requesters[m.Incarnation]; all || m.Incarnation == c.cfg.Self || asked && c.now.Sub(at) < c.cfg.RecentFor {
+		if at, asked := c.said.requesters[m.Incarnation]; all || m.Incarnation == c.cfg.Self || asked &&
+			c.now.Sub(at) < c.cfg.RecentFor {
 			c.emit(event.Send{To: m.Incarnation, Body: &wire.Envelope{Body: &wire.Envelope_Summary{Summary: s}}})
 		}
 	}
 	if all {
-		c.toAll, c.announced, c.toEverybody = s, c.now, false
-		maps.DeleteFunc(c.requesters, func(_ api.Incarnation, at time.Time) bool { return c.now.Sub(at) >= c.cfg.RecentFor })
+		c.said.toAll, c.said.announced, c.said.toEverybody = s, c.now, false
+		maps.DeleteFunc(c.said.requesters, func(_ api.Incarnation,
+			at time.Time) bool {
+			return c.now.Sub(at) >= c.cfg.RecentFor
+		})
 	}
 }
 

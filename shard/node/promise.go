@@ -36,6 +36,14 @@ import (
 // A promise is in memory, as a hold is: it expires, it ends with its pod, its node and its bucket, and a Withdraw ends it. A restarted shard
 // learns of it from the next HoldRequest.
 
+// rooms are the rooms that were promised to gangs once others have left.
+type rooms struct {
+	promised map[string][]*promisedRoom // by node, in their order
+	awaited  map[string]*promisedRoom   // by UID of a pod, or name of another charge, that it waits for
+	made     uint64                     // promised so far
+	untold   map[string]bool            // gangs of which promises became holds
+}
+
 // promise is room promised to a pod.
 type promise struct {
 	room    *promisedRoom
@@ -117,104 +125,8 @@ func (c *Core) gangOf(kind cache.Kind, gang string) string {
 	return ""
 }
 
-// placing is what a request with awaits looks for.
-type placing struct {
-	core    *Core
-	gang    *gang
-	gangs   awaited
-	nodes   []cache.NodePods // with pods of those gangs; nil: not looked for yet
-	sought  bool
-	next    []int // by class: the nodes before have no room, now and for the rest of the request
-	expires time.Time
-	serial  uint64
-}
-
-// promise finds room for a pod of a class, which is counted as another one, on nodes with pods that leave.
-func (l *placing) promise(i int, uid string, class, counted *api.Class, k *kin, in *domain, may mayNode) *promise {
-	c := l.core
-	if len(l.gangs) == 0 {
-		return nil
-	}
-	if !l.sought {
-		l.sought = true
-		l.nodes = c.cache.PodsBy(func(kind cache.Kind, uid, gang string) bool {
-			return l.gangs.names(c, kind, uid, gang)
-		})
-		if l.gangs[wire.Everybody] {
-			l.soonestFirst()
-		}
-	}
-	for ; l.next[i] < len(l.nodes); l.next[i]++ {
-		at := &l.nodes[l.next[i]]
-		if !c.isIn(in, at.Node) {
-			continue
-		}
-		room := c.roomOf(l.gang, at.Node)
-		awaits, ok := c.wouldFit(l.gang, room, at, counted, may)
-		if !ok {
-			continue
-		}
-		if room == nil {
-			room = c.newRoom(l.gang, at.Node)
-		}
-		c.await(room, awaits)
-		p := &promise{uid: uid, class: class, kin: k, serial: l.serial, expires: l.expires}
-		c.addPromise(room, p)
-		return p
-	}
-	return nil
-}
-
-// wouldFit returns which pods of a node a pod has to wait for beside those that its gang's room (nil: none) waits for.
-func (c *Core) wouldFit(g *gang, room *promisedRoom, at *cache.NodePods, of *api.Class, may mayNode) ([]string, bool) {
-	var before []string
-	var less api.Resources
-	if room != nil {
-		before, less = room.awaits, c.missing(room, nil)
-	}
-	fits := func(more []string) bool {
-		gone := slices.Concat(before, more)
-		return c.cache.FitsWithout(of, at.Node, gone, less) && may(at.Node, gone)
-	}
-	if len(before) > 0 && fits(nil) {
-		return nil, true
-	}
-	var more []string
-	for _, deleting := range []bool{true, false} { // those that leave anyway first
-		for _, uid := range at.UIDs {
-			if other := c.awaited[uid]; other != nil && (other.gang == g || !fault.On(fault.PromiseReplaced)) {
-				continue
-			}
-			if c.leavesSoon(uid) == deleting && c.isCharged(uid) {
-				more = append(more, uid)
-			}
-		}
-	}
-	if len(more) == 0 || !fits(more) {
-		return nil, false
-	}
-	n := 1 + slices.IndexFunc(more, func(uid string) bool { return fits(more[:slices.Index(more, uid)+1]) })
-	more = slices.Clone(more[:n])
-	for i := len(more) - 2; i >= 0; i-- { // none that is not needed; without the last it does not fit
-		if spared := slices.Delete(slices.Clone(more), i, i+1); fits(spared) {
-			more = spared
-		}
-	}
-	return more, true
-}
-
-// missing is what promises of a room but one request more than is charged for them.
-func (c *Core) missing(room *promisedRoom, but *promise) (sum api.Resources) {
-	for _, p := range room.promises {
-		if p != but {
-			sum = sum.Add(p.class.Requests.Sub(p.part).Positive())
-		}
-	}
-	return sum
-}
-
 // roomOf returns what a gang was promised on a node, nil for nothing.
-func (c *Core) roomOf(g *gang, node string) *promisedRoom {
+func (c *rooms) roomOf(g *gang, node string) *promisedRoom {
 	for _, r := range c.promised[node] {
 		if r.gang == g {
 			return r
@@ -225,9 +137,9 @@ func (c *Core) roomOf(g *gang, node string) *promisedRoom {
 
 // newRoom makes a room. A promise has to follow.
 func (c *Core) newRoom(g *gang, node string) *promisedRoom {
-	c.rooms++
-	r := &promisedRoom{number: c.rooms, gang: g, node: node}
-	c.promised[node] = append(c.promised[node], r)
+	c.rooms.made++
+	r := &promisedRoom{number: c.rooms.made, gang: g, node: node}
+	c.rooms.promised[node] = append(c.rooms.promised[node], r)
 	c.cache.Watch(node, true)
 	return r
 }
@@ -235,18 +147,18 @@ func (c *Core) newRoom(g *gang, node string) *promisedRoom {
 func (c *Core) await(r *promisedRoom, uids []string) {
 	for _, uid := range uids {
 		r.awaits = append(r.awaits, uid)
-		c.awaited[uid] = r
+		c.rooms.awaited[uid] = r
 	}
 }
 
-func (c *Core) unawait(r *promisedRoom, uid string) {
+func (c *rooms) unawait(r *promisedRoom, uid string) {
 	if c.awaited[uid] == r {
 		delete(c.awaited, uid)
 	}
 }
 
 // renameAwaited is called when an awaited charge has got another name.
-func (c *Core) renameAwaited(old, now string) {
+func (c *rooms) renameAwaited(old, now string) {
 	if r := c.awaited[old]; r != nil {
 		c.unawait(r, old)
 		r.awaits[slices.Index(r.awaits, old)] = now
@@ -274,11 +186,11 @@ func (c *Core) removePromise(p *promise) {
 		return
 	}
 	for _, uid := range r.awaits {
-		c.unawait(r, uid)
+		c.rooms.unawait(r, uid)
 	}
-	left := slices.DeleteFunc(slices.Clone(c.promised[r.node]), func(o *promisedRoom) bool { return o == r })
-	if c.promised[r.node] = left; len(left) == 0 {
-		delete(c.promised, r.node)
+	left := slices.DeleteFunc(slices.Clone(c.rooms.promised[r.node]), func(o *promisedRoom) bool { return o == r })
+	if c.rooms.promised[r.node] = left; len(left) == 0 {
+		delete(c.rooms.promised, r.node)
 		c.cache.Watch(r.node, false)
 	}
 }
@@ -343,7 +255,7 @@ func (c *Core) adjust(r *promisedRoom) (lost []string) {
 		if charged && p.Node == r.node && (p.Kind.Seen() || p.Kind == cache.Intent) {
 			return false
 		}
-		c.unawait(r, uid)
+		c.rooms.unawait(r, uid)
 		return true
 	})
 	for len(r.promises) > 0 && !c.covered(r) { // a pod that is awaited has shrunk, or the node has: the last one goes
@@ -396,20 +308,20 @@ func (c *Core) covered(r *promisedRoom) bool {
 
 // handOver gives rooms that have come free to the gangs that they were promised to, in the step in which they come free, and tells their homes.
 func (c *Core) handOver() {
-	if len(c.promised) == 0 || fault.On(fault.PromiseStolen) {
+	if len(c.rooms.promised) == 0 || fault.On(fault.PromiseStolen) {
 		c.cache.Freed()
 		return
 	}
 	lost := map[string][]string{}
 	for nodes := c.cache.Freed(); len(nodes) > 0; nodes = c.cache.Freed() {
 		for _, node := range nodes {
-			rooms := slices.Clone(c.promised[node])
+			rooms := slices.Clone(c.rooms.promised[node])
 			for _, r := range rooms {
 				lost[r.gang.key] = append(lost[r.gang.key], c.adjust(r)...)
 			}
 			for _, r := range rooms {
 				if c.convert(r) {
-					c.untold[r.gang.key] = true
+					c.rooms.untold[r.gang.key] = true
 				}
 			}
 		}
@@ -426,15 +338,15 @@ const toldAtOnce = 64
 
 // tellHeld tells homes that promises became holds: all of them, or those that have to be told at once.
 func (c *Core) tellHeld(all bool) {
-	if len(c.untold) == 0 {
+	if len(c.rooms.untold) == 0 {
 		return
 	}
-	for _, key := range api.SortedKeys(c.untold) {
+	for _, key := range api.SortedKeys(c.rooms.untold) {
 		g := c.gangs[key]
 		if g != nil && !all && len(g.promises) > 0 && len(g.holds)+len(g.promises) > toldAtOnce {
 			continue // until nothing else is to be done, or the next tick
 		}
-		delete(c.untold, key)
+		delete(c.rooms.untold, key)
 		if g != nil {
 			c.sendHeld(g)
 		}
@@ -466,7 +378,7 @@ func (c *Core) reconsider(g *gang, gangs awaited) (some bool) {
 			if charged && (p.Gang == g.key || gangs.names(c, p.Kind, uid, p.Gang)) {
 				return false
 			}
-			c.unawait(r, uid)
+			c.rooms.unawait(r, uid)
 			return true
 		})
 		lost = append(lost, c.adjust(r)...)
@@ -496,11 +408,13 @@ func (c *Core) keepRoom(r *row) {
 		return
 	}
 	g := r.gang
-	if c.isCharged(r.uid) || len(c.rows[r.uid]) > 0 || c.hasEnded(r.uid) || c.awaited[r.uid] != nil || c.awaited[r.charge] != nil || c.sync.out[r.node] || c.nodes[r.node] == nil || c.buckets[api.BucketOf(r.node)] != active {
+	if c.isCharged(r.uid) || len(c.rows[r.uid]) > 0 || c.hasEnded(r.uid) || c.rooms.awaited[r.uid] != nil ||
+		c.rooms.awaited[r.charge] != nil || c.sync.out[r.node] || c.nodes[r.node] == nil ||
+		c.buckets[api.BucketOf(r.node)] != active {
 		return
 	}
 	p := &promise{uid: r.uid, class: r.class, kin: r.kin, ruled: r.ruled, serial: max(m.serial, g.requested, g.withdrawn), expires: c.now.Add(c.cfg.MaxHoldTTL)}
-	room := c.roomOf(g, r.node)
+	room := c.rooms.roomOf(g, r.node)
 	if room == nil {
 		room = c.newRoom(g, r.node)
 	}
@@ -541,13 +455,14 @@ func (c *Core) checkPromises() error {
 			if !ok || at.Kind != cache.Hold || at.Node != p.room.node || at.Gang != key || !at.Class.Requests.Equal(p.part) {
 				return fmt.Errorf("promise to pod %s of gang %s on %s: the cache has %+v", uid, key, p.room.node, at)
 			}
-			if p.uid != uid || !slices.Contains(p.room.promises, p) || !slices.Contains(c.promised[p.room.node], p.room) || p.room.gang != g {
+			if p.uid != uid || !slices.Contains(p.room.promises, p) || !slices.Contains(c.rooms.promised[p.room.node],
+				p.room) || p.room.gang != g {
 				return fmt.Errorf("promise to pod %s of gang %s is in no room of its gang", uid, key)
 			}
 		}
 	}
 	awaits := map[string]*promisedRoom{}
-	for node, rooms := range c.promised {
+	for node, rooms := range c.rooms.promised {
 		gangs := map[*gang]bool{}
 		for _, r := range rooms {
 			if len(r.promises) == 0 || r.node != node || gangs[r.gang] {
@@ -560,7 +475,7 @@ func (c *Core) checkPromises() error {
 					return fmt.Errorf("pod %s on %s is awaited by gangs %s and %s", uid, node, other.gang.key, r.gang.key)
 				}
 				awaits[uid] = r
-				if c.awaited[uid] != r && !fault.On(fault.PromiseReplaced) {
+				if c.rooms.awaited[uid] != r && !fault.On(fault.PromiseReplaced) {
 					return fmt.Errorf("pod %s on %s is awaited, and not listed", uid, node)
 				}
 			}
@@ -581,7 +496,7 @@ func (c *Core) checkPromises() error {
 	if promises != 0 {
 		return fmt.Errorf("%d more promises of gangs than on nodes", promises)
 	}
-	for uid := range c.awaited {
+	for uid := range c.rooms.awaited {
 		if awaits[uid] == nil {
 			return fmt.Errorf("pod %s is listed as awaited, and no room waits for it", uid)
 		}
@@ -592,4 +507,14 @@ func (c *Core) checkPromises() error {
 		}
 	}
 	return nil
+}
+
+// missing is what promises of a room but one request more than is charged for them.
+func (c *Core) missing(room *promisedRoom, but *promise) (sum api.Resources) {
+	for _, p := range room.promises {
+		if p != but {
+			sum = sum.Add(p.class.Requests.Sub(p.part).Positive())
+		}
+	}
+	return sum
 }

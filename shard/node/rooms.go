@@ -149,7 +149,7 @@ func (c *Core) leavers(m *wire.RoomProbe) (func(kind cache.Kind, uid, gang strin
 		if who == 0 || list[who-1].anyway && !c.leavesSoon(uid) {
 			return cache.Stays
 		}
-		if r := c.awaited[uid]; r != nil && !r.gang.drains && r.gang.ref.GetUid() != m.GetGangUid() {
+		if r := c.rooms.awaited[uid]; r != nil && !r.gang.drains && r.gang.ref.GetUid() != m.GetGangUid() {
 			return cache.Stays
 		}
 		return who

@@ -417,8 +417,8 @@ func (s *script) run(line string) []string {
 
 	case "promises": // what was promised, and for which pods it waits
 		var out []string
-		for _, name := range api.SortedKeys(s.core.promised) {
-			for _, r := range s.core.promised[name] {
+		for _, name := range api.SortedKeys(s.core.rooms.promised) {
+			for _, r := range s.core.rooms.promised[name] {
 				line := fmt.Sprintf("%s: %s waits for %v:", name, r.gang.ref.GetUid(), r.awaits)
 				for _, p := range r.promises {
 					line += fmt.Sprintf(" %s(%s)", p.uid, p.part)
@@ -554,7 +554,8 @@ func (s *script) run(line string) []string {
 		for _, g := range c.gangs {
 			rows, commits, results = rows+len(g.rows), commits+len(g.commits), results+len(g.results)
 		}
-		return []string{fmt.Sprintf("gangs=%d queues=%d rows=%d commits=%d results=%d ended=%d requesters=%d", len(c.gangs), len(c.queues), rows, commits, results, len(c.ended[0])+len(c.ended[1]), len(c.requesters))}
+		return []string{fmt.Sprintf("gangs=%d queues=%d rows=%d commits=%d results=%d ended=%d requesters=%d",
+			len(c.gangs), len(c.queues), rows, commits, results, len(c.ended[0])+len(c.ended[1]), len(c.said.requesters))}
 
 	case "show": // what there is
 		st := s.core.Stats()

@@ -18,7 +18,7 @@ func (c *Core) tableSeen(t *api.Table) {
 	}
 	old := c.table
 	c.table = t
-	c.toEverybody = true
+	c.said.toEverybody = true
 	named := t.Has(c.cfg.Self) && !old.Has(c.cfg.Self)
 	gaining := 0
 	var lost [api.Buckets]bool
@@ -69,7 +69,7 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 		}
 	}
 	for _, id := range c.sortedKeyIDs() {
-		k := c.keys[id]
+		k := c.intents.keys[id]
 		if id.inc == c.cfg.Self {
 			continue
 		}
@@ -82,7 +82,7 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 				}
 			}
 		}
-		c.dirty[id] = true
+		c.intents.dirty[id] = true
 	}
 	c.giveUpUnbindable()
 }
@@ -114,7 +114,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		return
 	}
 	id := keyID{in.Incarnation, in.N}
-	k := c.keys[id]
+	k := c.intents.keys[id]
 	for _, stored := range in.Record.GetRows() {
 		uid, node := stored.GetPodUid(), stored.GetNode()
 		if uid == "" || node == "" || c.buckets[api.BucketOf(node)] != gained || k != nil && k.rows[uid] != nil && k.rows[uid].phase != done {
@@ -122,7 +122,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 		}
 		if k == nil {
 			k = &key{id: id, rows: map[string]*row{}}
-			c.keys[id] = k
+			c.intents.keys[id] = k
 		}
 		ref := &wire.GangRef{Uid: uid, Namespace: stored.GetNamespace(), Name: stored.GetName(), Single: true}
 		if gangs := in.Record.GetGangs(); int(stored.GetGang()) < len(gangs) && gangs[stored.GetGang()].GetUid() != "" {
@@ -158,7 +158,7 @@ func (c *Core) inherit(in *event.StoredIntents) {
 	}
 	if k != nil {
 		k.record, k.modRevision = in.Record, in.ModRevision
-		c.dirty[id] = true
+		c.intents.dirty[id] = true
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *Core) completeTakeover(sequence uint64) {
 		if id.inc == c.cfg.Self {
 			continue
 		}
-		for _, r := range rowsOf(c.keys[id]) {
+		for _, r := range rowsOf(c.intents.keys[id]) {
 			if r.phase != sent || !r.resolveAt.IsZero() {
 				continue
 			}
@@ -198,14 +198,14 @@ func (c *Core) completeTakeover(sequence uint64) {
 		}
 	}
 	c.ready = true
-	c.toEverybody = true
+	c.said.toEverybody = true
 	c.resolveDue()
 	c.log(slog.LevelInfo, "takeover complete", slog.Uint64("epoch", uint64(c.table.Epoch)), slog.Int("buckets", opened), slog.Int("nodes", nodes), slog.Int("inherited rows", rows))
 }
 
 func (c *Core) sortedKeyIDs() []keyID {
-	out := make([]keyID, 0, len(c.keys))
-	for id := range c.keys {
+	out := make([]keyID, 0, len(c.intents.keys))
+	for id := range c.intents.keys {
 		out = append(out, id)
 	}
 	slices.SortFunc(out, keyID.compare)

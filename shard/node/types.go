@@ -279,7 +279,7 @@ func (c *Core) finish(r *row) {
 	wasInFlight := r.phase == inFlight
 	c.enter(r, done)
 	if r.key != nil {
-		c.dirty[r.key.id] = true
+		c.intents.dirty[r.key.id] = true
 	} else if !wasInFlight {
 		c.forgetRow(r)
 	}
@@ -337,10 +337,10 @@ func (c *Core) giveUp(r *row) {
 			c.discharge(r)
 			r.charge = r.ownCharge()
 			c.chargeRow(r, r.node)
-			c.renameAwaited(r.uid, r.charge)
+			c.rooms.renameAwaited(r.uid, r.charge)
 		}
 		c.enter(r, dropped)
-		c.dirty[r.key.id], c.hurry[r.key.id] = true, true
+		c.intents.dirty[r.key.id], c.intents.hurry[r.key.id] = true, true
 		c.keepRoom(r)
 	}
 }

@@ -60,7 +60,7 @@ func (c *Core) prepareRequest(from api.Incarnation, m *wire.Prepare) {
 
 // volumesBound takes what the shell says of a row.
 func (c *Core) volumesBound(ev event.VolumesBound) {
-	k := c.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
+	k := c.intents.keys[keyID{ev.Row.Incarnation, ev.Row.N}]
 	if k == nil {
 		return
 	}
