@@ -18,7 +18,7 @@ var Bugs = []Bug{
 	{fault.InheritedFree, Config{Gangs: 2, Crashes: 1, Victims: "s1,s2", Rested: true, Delays: 5}, false},
 	{fault.EmptyResolve, Config{Gangs: 1, Crashes: 1, Victims: "s2", Lost: 1, Rested: true, Delays: 3}, false},
 	{fault.StartKept, Config{Gangs: 1, Edits: 1, Implied: true}, false},
-	{fault.LabelsMoveBound, Config{Gangs: 1, Edits: 1, Delays: -1}, true},
+	{fault.LabelsMoveBound, Config{Gangs: 2, Edits: 1, Delays: -1}, false}, // one alone is repaired
 	{fault.NewerVersion, Config{Gangs: 1, Crashes: 1, Victims: "s1", Lost: 1, Rested: true, Delays: 3}, false},
 	{fault.ClaimForgotten, Config{Claim: SmallGang, Crashes: 1, Victims: "c", Delays: 2}, false},
 	{fault.RealShares, Config{Claim: SmallGang, Crashes: 1, Victims: "c", Delays: 2}, false},
