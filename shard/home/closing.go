@@ -138,7 +138,10 @@ func (c *Core) resume(g *gang, why cause) {
 	case g.tally.alive > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
 	case why == giveUp:
-		if g.search.unfit == nil { // else it asks in vain
+		switch {
+		case g.blocked.Is(v1beta1.ReasonVolumesNotBound): // no room that is freed helps it
+			c.searchers.pauseForTrouble(g)
+		case g.search.unfit == nil: // else it asks in vain
 			c.searchers.sleep(g, false)
 		}
 		c.become(g, collecting)

@@ -19,10 +19,12 @@ import (
 // A gang of which a volume fails starts over as a whole, for nothing of it is bound. Volumes that were bound stay with their claims, and
 // decide where the pods can go next. Pods that join a started gang are bound without those of which a volume failed.
 //
-// A gang whose volumes fail one time after another gives its reservation back after each try, once that has lasted for as long as a gang may
-// search for room: others of its queue must not wait for a provisioner that is broken. And nobody is evicted for it for a while: that a volume
-// can be had is known only when the node is decided, and by then others have left. So a broken provisioner costs one eviction, then one after
-// 10 minutes, 20, and so on, up to a day. This is remembered with the gang alone: an heir learns it anew.
+// A gang whose volumes fail one time after another gives its reservation back after each try, once that has lasted
+// for as long as a gang may search for room, and waits before the next one, for longer each time, whatever room is
+// freed: others of its queue must not wait for a provisioner that is broken. And nobody is evicted for it for a
+// while: that a volume can be had is known only when the node is decided, and by then others have left. So a broken
+// provisioner costs one eviction, then one after 10 minutes, 20, and so on, up to a day. This is remembered with the
+// gang alone: an heir learns it anew.
 //
 // Volumes that are made by hand are scarce in another way: a gang may ask for more than there are. That is known before, so it waits, and
 // requests nothing (lacksVolumes).
@@ -39,6 +41,7 @@ type volumes struct {
 type trouble struct {
 	since  time.Time // of the first one
 	why    string    // of the last one
+	tries  int       // after which it gave its reservation back
 	claims int       // of those for which others had been evicted
 	until  time.Time // nobody is evicted for the gang before
 }
@@ -208,6 +211,12 @@ func apart(pods []*pod, atOnce bool) [][]*pod {
 		}
 	}
 	return [][]*pod{plain, unbound}
+}
+
+// pauseForTrouble has a gang that gave its reservation back wait for longer after each try.
+func (c *searchers) pauseForTrouble(g *gang) {
+	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMax<<min(g.trouble.tries, 8), c.cfg.RetryRoom)))
+	g.trouble.tries++
 }
 
 // pauseForVolumes has a started gang wait before it places those pods again of which a volume failed.
