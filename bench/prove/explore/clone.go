@@ -392,10 +392,8 @@ func bits(t reflect.Type) bool {
 }
 
 // skipped fields are no state: buffers, what was, and numbers for metrics.
-var skipped = map[string]bool{"home.Core.out": true, "home.Core.spare": true, "node.Core.out": true, "coordinator.Core.out": true,
-	"coordinator.Core.waits": true, "coordinator.Core.Claims": true,
-	"home.Core.RolledBack": true, "home.Core.ClaimsMade": true, "home.Core.ClaimsRefused": true, "home.Core.ClaimsDropped": true, "home.Core.ClaimsUnplanned": true,
-	"home.Core.Condemned": true, "home.Core.Preempted": true, "home.Core.Reclaimed": true, "home.Core.Disrupted": true,
+var skipped = map[string]bool{"home.common.out": true, "home.common.spare": true, "home.common.Counters": true,
+	"node.Core.out": true, "coordinator.Core.out": true, "coordinator.Core.waits": true, "coordinator.Core.Claims": true,
 	"model.Store.history": true, "model.Kind.Log": true, "model.Kind.oldest": true, "node.Core.sentTotal": true,
 	"node.row.at":           true, // where it lies in gang.rows
 	"model.Store.compacted": true,
