@@ -45,6 +45,7 @@ func (m Mismatch) String() string {
 type Verdict struct {
 	Refused    string // by Basalt: the field,
 	Words      string // and all that it says
+	Meant      bool   // it is known that Basalt refuses that, whatever kube-scheduler does
 	Fit, Nodes int    // nodes that kube-scheduler takes, and all
 	Mismatches []Mismatch
 	Excused    map[string]int // nodes by the exception that explains their mismatch
@@ -161,6 +162,7 @@ func Compare(c *Case) (Verdict, error) {
 	}
 	if got.Refused != "" {
 		v.Refused, v.Words = field(got.Refused), got.Refused
+		v.Meant = unsupported(v.Words) || c.usedWhereNoNodeIs(v.Words)
 		return v, nil
 	}
 	compared := false
@@ -293,6 +295,18 @@ func unsupported(words string) bool {
 	return strings.HasPrefix(words, "spec.resourceClaims") || strings.Contains(words, " is offered by DeviceClass ") || strings.Contains(words, " it cannot be translated for the CSI driver ")
 }
 
+// usedWhereNoNodeIs reports whether a claim that one pod at a time may use is refused for the sake of a pod whose Node
+// object is gone: it may still run. kube-scheduler forgets it, Basalt waits until the garbage collector has removed it.
+func (c *Case) usedWhereNoNodeIs(words string) bool {
+	for _, p := range c.Pods {
+		if p.Spec.NodeName != "" && !slices.Contains(c.nodeNames(), p.Spec.NodeName) &&
+			strings.Contains(words, "is ReadWriteOncePod, and pod "+p.Name+" uses it") {
+			return true
+		}
+	}
+	return false
+}
+
 func total(of map[string]int) (n int) {
 	for _, some := range of {
 		n += some
@@ -310,7 +324,7 @@ func (r *result) note(seed uint64, v Verdict, err error) {
 		r.refused[v.Refused]++
 		if v.Fit > 0 {
 			r.inVain++
-			if !unsupported(v.Words) {
+			if !v.Meant {
 				r.wrongly[v.Refused] = fmt.Sprintf("seed %d: %s", seed, v.Words)
 			}
 		}

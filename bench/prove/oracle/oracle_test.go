@@ -79,3 +79,16 @@ func TestExceptions(t *testing.T) {
 		t.Errorf("there are %d exceptions", len(exceptions))
 	}
 }
+
+// TestUserWithoutNode: a claim that one pod at a time may use is kept from others while its user may still run,
+// though the Node object is gone; and that is the only reason for which such a claim may be refused where
+// kube-scheduler takes it.
+func TestUserWithoutNode(t *testing.T) {
+	for node, meant := range map[string]bool{"gone": true, "n1": false} {
+		v, err := Compare(caseOf(aNode("n1"), once(volume("v", nil)), once(claim("c", "v")), namespace("default"),
+			aPod("x", on(node), uses("c")), aPod("p", uses("c"))))
+		if err != nil || v.Refused == "" || (v.Fit > 0) != meant || v.Meant != meant {
+			t.Errorf("used on node %s: %+v, %v", node, v, err)
+		}
+	}
+}
