@@ -423,38 +423,6 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 
 // ---- the API server
 
-// sink turns what a reflector says into events.
-type sink[T runtime.Object] struct {
-	replaced func([]T)
-	seen     func(T)
-	gone     func(T)
-}
-
-func (s sink[T]) Add(o any) error    { return s.each(o, s.seen) }
-func (s sink[T]) Update(o any) error { return s.each(o, s.seen) }
-func (s sink[T]) Delete(o any) error { return s.each(o, s.gone) }
-func (s sink[T]) Resync() error      { return nil }
-
-func (s sink[T]) each(o any, f func(T)) error {
-	t, ok := o.(T)
-	if !ok {
-		return fmt.Errorf("watch gave a %T", o)
-	}
-	f(t)
-	return nil
-}
-
-func (s sink[T]) Replace(list []any, _ string) error {
-	items := make([]T, 0, len(list))
-	for _, o := range list {
-		if t, ok := o.(T); ok {
-			items = append(items, t)
-		}
-	}
-	s.replaced(items)
-	return nil
-}
-
 func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
 	return reflectFrom(a, cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource, kind, replaced, seen, gone)
 }

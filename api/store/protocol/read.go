@@ -1,9 +1,10 @@
 package protocol
 
 import (
+	"slices"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
-	"slices"
 )
 
 // Takeover is what an heir needs, at one revision. Records that cannot be read are there without a Record, and Corrupt
