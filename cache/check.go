@@ -10,123 +10,34 @@ import (
 
 // Check makes everything again from nodes and charges and compares: for tests and the simulator.
 func (c *Cache) Check() error {
-	there, broken, held := 0, 0, 0
-	refs, own := map[*class]int{}, map[*class]int32{}
-	onNodes := 0
+	t := &tallied{refs: map[*class]int{}, own: map[*class]int32{}}
 	for name, n := range c.nodes {
-		if n.name != name {
-			return fmt.Errorf("node %s: stored as %s", n.name, name)
-		}
-		at := &c.slots[n.slot]
-		if c.bySlot[n.slot] != n || c.names[n.slot] != name || at.there != (n.object != nil) {
-			return fmt.Errorf("node %s: its slot %d is another's, or it is there: %t", name, n.slot, at.there)
-		}
-		if n.object == nil && at.n == 0 || len(c.more[n.slot]) != int(max(at.n, fewPods)-fewPods) {
-			return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(c.more[n.slot]))
-		}
-		onNodes += int(at.n)
-		holding := int32(0)
-		exclusives := map[exclusive]int{}
-		groups := map[uint32]groupUse{}
-		used := map[string]int64{}
-		for number := range c.charges(n) {
-			ch, uid := c.pods.at(number), c.pods.detail(number).uid
-			if cell, found, ok := c.pods.find(uid, hashOf(uid)); ch.slot != n.slot || !ok || found != number || c.pods.cells[cell].slot != n.slot {
-				return fmt.Errorf("node %s: charge %s is not where it says", name, uid)
-			}
-			cl := c.classOf(number)
-			if cl == nil || c.classes[cl.api.Key] != cl {
-				return fmt.Errorf("pod %s: its class is not stored", uid)
-			}
-			refs[cl]++
-			if ch.kind != Nominated && ch.kind != Foreign {
-				own[cl]++
-			}
-			if ch.kind == Hold {
-				holding++
-				if r := c.pods.detail(number).rank; c.worst.Before(r) || !at.held {
-					return fmt.Errorf("pod %s: its hold has rank %v, the worst is said to be %v; its node is remembered for holds: %t", uid, r, c.worst, at.held)
-				}
-			}
-			for _, e := range cl.set.exclusives {
-				exclusives[e]++
-			}
-			for _, g := range cl.api.In {
-				groups[g] = groupUse{g, groups[g].in + 1, groups[g].avoid}
-			}
-			for _, g := range cl.api.Avoids {
-				groups[g] = groupUse{g, groups[g].in, groups[g].avoid + 1}
-			}
-			for _, r := range cl.api.Requests { // not asks, which are derived
-				used[r.Resource] = api.AddSat(used[r.Resource], max(r.Value, 0))
-			}
-			for _, r := range cl.api.Attach {
-				used[api.VolumesOf(r.Resource)] += max(r.Value, 0)
-			}
-		}
-		held += int(holding)
-		if holding != at.holds {
-			return fmt.Errorf("node %s: counts %d holds, has %d", name, at.holds, holding)
-		}
-		if len(exclusives) != len(n.exclusives) || at.exclusive != (len(exclusives) > 0) {
-			return fmt.Errorf("node %s: counts %d host ports and disks, has %d", name, len(n.exclusives), len(exclusives))
-		}
-		for _, u := range n.exclusives {
-			if exclusives[u.exclusive] != u.pods {
-				return fmt.Errorf("node %s: counts %d pods on %v, has %d", name, u.pods, u.exclusive, exclusives[u.exclusive])
-			}
-		}
-		if len(groups) != len(n.groups) || slices.ContainsFunc(n.groups, func(u groupUse) bool { return groups[u.group] != u }) {
-			return fmt.Errorf("node %s: counts %v in groups, has %v", name, n.groups, groups)
-		}
-		if n.object == nil {
-			continue
-		}
-		there++
-		bad := false
-		for _, col := range c.columns {
-			if col == nil {
-				continue
-			}
-			alloc, attached := col.of(n.object)
-			left := alloc - used[col.name] - attached
-			delete(used, col.name)
-			if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
-				return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
-			}
-			bad = bad || col.lacks(left)
-		}
-		for name, v := range used {
-			bad = bad || v > 0 && !isDevice(name)
-		}
-		if bad != (at.broken != 0) || at.broken < 0 {
-			return fmt.Errorf("node %s: out of sync is %t, counted is %d", name, bad, at.broken)
-		}
-		if bad {
-			broken++
+		if err := t.node(c, name, n); err != nil {
+			return err
 		}
 	}
-	if onNodes != c.pods.n {
-		return fmt.Errorf("%d charges on nodes, %d by UID", onNodes, c.pods.n)
+	if t.onNodes != c.pods.n {
+		return fmt.Errorf("%d charges on nodes, %d by UID", t.onNodes, c.pods.n)
 	}
-	if there != c.there || len(c.nodes) != len(c.slots)-len(c.freeSlots) {
-		return fmt.Errorf("%d nodes are there, counted %d; %d known, %d slots of which %d empty", there, c.there, len(c.nodes), len(c.slots), len(c.freeSlots))
+	if t.there != c.there || len(c.nodes) != len(c.slots)-len(c.freeSlots) {
+		return fmt.Errorf("%d nodes are there, counted %d; %d known, %d slots of which %d empty", t.there, c.there,
+			len(c.nodes), len(c.slots), len(c.freeSlots))
 	}
 	for _, s := range c.freeSlots {
 		if at := c.slots[s]; at.there || at.n > 0 || at.holds != 0 || at.broken != 0 || c.bySlot[s] != nil || c.names[s] != "" {
 			return fmt.Errorf("slot %d: is empty, and has %+v", s, at)
 		}
 	}
-	if held != c.holding {
-		return fmt.Errorf("%d holds, counted %d", held, c.holding)
+	if t.held != c.holding {
+		return fmt.Errorf("%d holds, counted %d", t.held, c.holding)
 	}
 	for s := range c.slots {
 		if c.slots[s].held != slices.Contains(c.held, int32(s)) {
 			return fmt.Errorf("slot %d: is remembered for holds: %t", s, c.slots[s].held)
 		}
 	}
-	if broken != c.outOfSync {
-		return fmt.Errorf("%d nodes are out of sync, counted %d", broken, c.outOfSync)
+	if t.broken != c.outOfSync {
+		return fmt.Errorf("%d nodes are out of sync, counted %d", t.broken, c.outOfSync)
 	}
 	if err := c.checkColumns(); err != nil {
 		return err
@@ -137,16 +48,136 @@ func (c *Cache) Check() error {
 	if err := c.index.admits.check(c.slots, func(at *slot) int32 { return at.admits }); err != nil {
 		return fmt.Errorf("what constraints allow: %w", err)
 	}
-	if err := c.checkClasses(refs); err != nil {
+	if err := c.checkClasses(t.refs); err != nil {
 		return err
 	}
-	if err := c.checkSupply(own); err != nil {
+	if err := c.checkSupply(t.own); err != nil {
 		return err
 	}
 	if err := c.checkWishes(); err != nil {
 		return err
 	}
 	return c.checkIndex()
+}
+
+// tallied is what Check counts.
+type tallied struct {
+	refs                         map[*class]int
+	own                          map[*class]int32
+	there, broken, held, onNodes int // nodes, of them out of sync; holds; charges
+}
+
+// inUse is what the charges on a node come to.
+type inUse struct {
+	holding    int32
+	exclusives map[exclusive]int
+	groups     map[uint32]groupUse
+	used       map[string]int64 // of resources
+}
+
+// node checks one node.
+func (t *tallied) node(c *Cache, name string, n *node) error {
+	if n.name != name {
+		return fmt.Errorf("node %s: stored as %s", n.name, name)
+	}
+	at := &c.slots[n.slot]
+	if c.bySlot[n.slot] != n || c.names[n.slot] != name || at.there != (n.object != nil) {
+		return fmt.Errorf("node %s: its slot %d is another's, or it is there: %t", name, n.slot, at.there)
+	}
+	if n.object == nil && at.n == 0 || len(c.more[n.slot]) != int(max(at.n, fewPods)-fewPods) {
+		return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(c.more[n.slot]))
+	}
+	t.onNodes += int(at.n)
+	u := inUse{exclusives: map[exclusive]int{}, groups: map[uint32]groupUse{}, used: map[string]int64{}}
+	for number := range c.charges(n) {
+		if err := t.charge(c, n, number, &u); err != nil {
+			return err
+		}
+	}
+	t.held += int(u.holding)
+	if u.holding != at.holds {
+		return fmt.Errorf("node %s: counts %d holds, has %d", name, at.holds, u.holding)
+	}
+	if len(u.exclusives) != len(n.exclusives) || at.exclusive != (len(u.exclusives) > 0) {
+		return fmt.Errorf("node %s: counts %d host ports and disks, has %d", name, len(n.exclusives), len(u.exclusives))
+	}
+	for _, e := range n.exclusives {
+		if pods := u.exclusives[e.exclusive]; pods != e.pods {
+			return fmt.Errorf("node %s: counts %d pods on %v, has %d", name, e.pods, e.exclusive, pods)
+		}
+	}
+	differs := func(g groupUse) bool { return u.groups[g.group] != g }
+	if len(u.groups) != len(n.groups) || slices.ContainsFunc(n.groups, differs) {
+		return fmt.Errorf("node %s: counts %v in u.groups, has %v", name, n.groups, u.groups)
+	}
+	if n.object == nil {
+		return nil
+	}
+	t.there++
+	bad := false
+	for _, col := range c.columns {
+		if col == nil {
+			continue
+		}
+		alloc, attached := col.of(n.object)
+		left := alloc - u.used[col.name] - attached
+		delete(u.used, col.name)
+		if has, free := int64(c.hasOf(n.slot)[col.i]), c.freeOf(n.slot)[col.i]; has != alloc || free != left {
+			return fmt.Errorf("node %s: has %d of %d %s free, not %d of %d", name, left, alloc, col.name, free, has)
+		}
+		bad = bad || col.lacks(left)
+	}
+	for name, v := range u.used {
+		bad = bad || v > 0 && !isDevice(name)
+	}
+	if bad != (at.broken != 0) || at.broken < 0 {
+		return fmt.Errorf("node %s: out of sync is %t, counted is %d", name, bad, at.broken)
+	}
+	if bad {
+		t.broken++
+	}
+	return nil
+}
+
+// charge checks one charge, and counts it.
+func (t *tallied) charge(c *Cache, n *node, number uint32, u *inUse) error {
+	name, at := n.name, &c.slots[n.slot]
+	ch, uid := c.pods.at(number), c.pods.detail(number).uid
+	if cell, found, ok := c.pods.find(uid, hashOf(uid)); ch.slot != n.slot || !ok || found != number ||
+		c.pods.cells[cell].slot != n.slot {
+		return fmt.Errorf("node %s: charge %s is not where it says", name, uid)
+	}
+	cl := c.classOf(number)
+	if cl == nil || c.classes[cl.api.Key] != cl {
+		return fmt.Errorf("pod %s: its class is not stored", uid)
+	}
+	t.refs[cl]++
+	if ch.kind != Nominated && ch.kind != Foreign {
+		t.own[cl]++
+	}
+	if ch.kind == Hold {
+		u.holding++
+		if r := c.pods.detail(number).rank; c.worst.Before(r) || !at.held {
+			return fmt.Errorf("pod %s: its hold has rank %v, the worst is said to be %v; its node is remembered for holds: %t",
+				uid, r, c.worst, at.held)
+		}
+	}
+	for _, e := range cl.set.exclusives {
+		u.exclusives[e]++
+	}
+	for _, g := range cl.api.In {
+		u.groups[g] = groupUse{g, u.groups[g].in + 1, u.groups[g].avoid}
+	}
+	for _, g := range cl.api.Avoids {
+		u.groups[g] = groupUse{g, u.groups[g].in, u.groups[g].avoid + 1}
+	}
+	for _, r := range cl.api.Requests { // not asks, which are derived
+		u.used[r.Resource] = api.AddSat(u.used[r.Resource], max(r.Value, 0))
+	}
+	for _, r := range cl.api.Attach {
+		u.used[api.VolumesOf(r.Resource)] += max(r.Value, 0)
+	}
+	return nil
 }
 
 func (c *Cache) checkColumns() error {

@@ -93,20 +93,8 @@ func (c *Core) seek(g *gang) bool {
 		}
 	}
 	r := s.round
-	if r.shard != "" {
-		switch {
-		case !c.isMember(r.shard):
-			r.refused[r.shard] = true
-			r.shard = ""
-		case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
-			c.skip(g, r)
-		default:
-			c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
-			if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
-				c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
-			}
-			return false
-		}
+	if c.awaitsShard(g, r) {
+		return false
 	}
 	if r.refused[r.last] {
 		r.rest = nil
@@ -134,6 +122,31 @@ func (c *Core) seek(g *gang) bool {
 		r.last, r.short = next.shard, len(next.pods) < len(missing) && r.area == nil
 		r.rest = append(g.pick(func(p *pod) bool { return p.stage == held && p.shard == next.shard }), next.pods...)
 	}
+	c.searchers.request(g, r)
+	return false
+}
+
+// awaitsShard reports whether a round awaits the answer of a shard, which is asked again.
+func (c *common) awaitsShard(g *gang, r *round) bool {
+	switch {
+	case r.shard == "":
+	case !c.isMember(r.shard):
+		r.refused[r.shard] = true
+		r.shard = ""
+	case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
+		c.skip(g, r)
+	default:
+		c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
+		if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+			c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+		}
+		return true
+	}
+	return false
+}
+
+// request asks the shard that a round has chosen for the next of its pods.
+func (c *searchers) request(g *gang, r *round) {
 	shard := r.last
 	r.shard = shard
 	r.pods, r.rest = cut(r.rest, c.cfg.HoldPods)
@@ -164,7 +177,6 @@ func (c *Core) seek(g *gang) bool {
 	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
 		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
 	}
-	return false
 }
 
 // skip goes on without a shard that does not answer. Holds that it may still grant are withdrawn.
