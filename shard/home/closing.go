@@ -137,9 +137,9 @@ func (c *Core) resume(g *gang, why cause) {
 		c.start(g)
 	case g.tally.alive > 0 && !g.boundSince.IsZero():
 		c.become(g, binding)
-	case why == giveUp:
+	case why == giveUp || why == noVolumes:
 		switch {
-		case g.blocked.Is(v1beta1.ReasonVolumesNotBound): // no room that is freed helps it
+		case why == noVolumes:
 			c.searchers.pauseForTrouble(g)
 		case g.search.unfit == nil: // else it asks in vain
 			c.searchers.sleep(g, false)

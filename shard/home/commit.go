@@ -424,7 +424,7 @@ func (c *searchers) refused(g *gang) {
 	if s.refusals++; s.refusals <= refusedAtOnce {
 		return
 	}
-	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMin<<min(s.refusals-refusedAtOnce-1, 8), c.cfg.BackoffMax)))
+	c.pauseLonger(g, c.cfg.BackoffMin, s.refusals-refusedAtOnce-1, c.cfg.BackoffMax)
 	c.freeSlot(g)
 }
 

@@ -18,6 +18,7 @@ const (
 	startOver cause = iota // from what is bound
 	edited                 // likewise: it is not what its reservation is for any more (pacing.go limits how often)
 	giveUp                 // there is no capacity: the reservation is given back, and the gang sleeps
+	noVolumes              // its volumes fail: likewise, and no room that is freed wakes it
 	rollBack               // it is closed: what is bound is evicted
 )
 

@@ -136,13 +136,18 @@ func (c *common) awaitsShard(g *gang, r *round) bool {
 	case !c.now.Before(r.open.at.Add(c.cfg.SkipAfter)):
 		c.skip(g, r)
 	default:
-		c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
-		if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
-			c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
-		}
+		c.sendRequest(g, r)
 		return true
 	}
 	return false
+}
+
+// sendRequest sends a round's request if it is due, and has the gang looked at when its shard is to be skipped.
+func (c *common) sendRequest(g *gang, r *round) {
+	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
+		c.send(r.shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
+	}
+	c.wakeAt(g, r.open.at.Add(c.cfg.SkipAfter))
 }
 
 // request asks the shard that a round has chosen for the next of its pods.
@@ -173,10 +178,7 @@ func (c *searchers) request(g *gang, r *round) {
 	r.body.Classes, r.classes = classes.wire, classes.list
 	c.countBytes(g.name.Namespace, classes.bytes())
 	g.search.asks(shard)
-	c.wakeAt(g, c.now.Add(c.cfg.SkipAfter))
-	if c.due(g, &r.open, c.cfg.AskAgain, c.cfg.AskAgain) {
-		c.send(shard, &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: r.body}})
-	}
+	c.sendRequest(g, r)
 }
 
 // skip goes on without a shard that does not answer. Holds that it may still grant are withdrawn.

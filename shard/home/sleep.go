@@ -92,6 +92,11 @@ func (s *search) fails() {
 // pause puts a gang to sleep for a moment.
 func (c *searchers) pause(g *gang) { c.pauseUntil(g, c.now.Add(c.cfg.AskAgain/4)) }
 
+// pauseLonger puts a gang to sleep for a time that doubles so many times, up to the most.
+func (c *searchers) pauseLonger(g *gang, first time.Duration, times int, most time.Duration) {
+	c.pauseUntil(g, c.now.Add(min(first<<min(times, 8), most)))
+}
+
 // pauseUntil puts a gang to sleep until a time.
 func (c *searchers) pauseUntil(g *gang, at time.Time) {
 	g.search.sleep = &sleep{room: c.shards.room, nodes: c.shards.nodes, notBefore: at, latest: at}

@@ -95,7 +95,7 @@ func (c *Core) volumesReady(g *gang) bool {
 	}
 	c.troubled(g)
 	if waiting > 0 || !c.now.Before(g.trouble.since.Add(g.searchFor(c.cfg.GiveUpAfter))) {
-		c.retreat(g, giveUp)
+		c.retreat(g, noVolumes)
 	} else {
 		c.retreat(g, edited) // so that it does not start over without a pause
 	}
@@ -215,13 +215,13 @@ func apart(pods []*pod, atOnce bool) [][]*pod {
 
 // pauseForTrouble has a gang that gave its reservation back wait for longer after each try.
 func (c *searchers) pauseForTrouble(g *gang) {
-	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMax<<min(g.trouble.tries, 8), c.cfg.RetryRoom)))
+	c.pauseLonger(g, c.cfg.BackoffMax, g.trouble.tries, c.cfg.RetryRoom)
 	g.trouble.tries++
 }
 
 // pauseForVolumes has a started gang wait before it places those pods again of which a volume failed.
 func (c *searchers) pauseForVolumes(g *gang) {
-	c.pauseUntil(g, c.now.Add(min(c.cfg.BackoffMin<<min(g.volumesFailed, 8), c.cfg.BackoffMax)))
+	c.pauseLonger(g, c.cfg.BackoffMin, g.volumesFailed, c.cfg.BackoffMax)
 	g.volumesFailed++
 }
 
