@@ -245,7 +245,7 @@ func (g *gang) hasAll(pods []uint64) bool {
 		return false
 	}
 	for _, p := range pods {
-		if _, found := slices.BinarySearch(g.res.pods, p); !found {
+		if !g.res.named(p) {
 			return false
 		}
 	}

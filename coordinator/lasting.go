@@ -99,16 +99,9 @@ func (q *queue) entitledSince(now time.Time, a ask, fair bool) (since time.Time)
 	for _, d := range a.uses() {
 		for _, s := range short {
 			if s.resource == d.Resource && d.Value > 0 {
-				since = later(since, s.since(now, a.adds(q, d.Resource)))
+				since = api.Later(since, s.since(now, a.adds(q, d.Resource)))
 			}
 		}
 	}
 	return since
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

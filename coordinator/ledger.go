@@ -24,7 +24,7 @@ func (l *ledger) lower(q *queue) {
 	}
 }
 
-// freedFor notes that others may be granted what a gang kept from them.
+// freedFor notes that others may be granted something by what changed for a gang.
 func (l *ledger) freedFor(g *gang) {
 	if q := l.tree.byPath[g.key.queue]; q != nil {
 		for p := q; p != nil; p = p.parent {
@@ -73,9 +73,7 @@ func (l *ledger) setForced(g *gang, forced bool) {
 		return
 	}
 	l.tree.force(g.res.queue, g.res.demand)
-	for p := g.res.queue; p != nil; p = p.parent {
-		l.turns.freedAt(p) // for what is inside a guarantee
-	}
+	l.freedFor(g) // for what is inside a guarantee
 }
 
 // settle lets what a gang loses count as on its way out: all of it, or the pods that are condemned, or that a claim

@@ -62,7 +62,7 @@ type mandate struct {
 type stuck struct {
 	since, seen time.Time
 	from        api.Incarnation
-	listed      bool // in Core.stuck
+	listed      bool // in mandates.stuck
 }
 
 // pause is for how long a gang gets no mandate.

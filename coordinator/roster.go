@@ -18,7 +18,7 @@ type roster struct {
 	ledger     *ledger
 	gangs      map[gangKey]*gang
 	charged    map[string]*gang // by UID: those with a reservation
-	pods       map[uint64]*gang // by api.PodID: the one that the pod is charged to (roster.go)
+	pods       map[uint64]*gang // by api.PodID: the one that the pod is charged to
 	open       int              // reservations
 	tombstones []tombstone      // of forgotten gangs, oldest first
 }

@@ -205,7 +205,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	switch rule, mine := a.prospect(lacks); rule {
 	case wire.Rule_RULE_RECLAIM:
 		words = fmt.Sprintf("queue %q may take back for it what it %s", mine.path, entitlement(mine.fair))
-		since = later(since, mine.since(now, a))
+		since = api.Later(since, mine.since(now, a))
 	case wire.Rule_RULE_PREEMPT:
 		words = "gangs of lower priority in its queue may be evicted for it"
 	default:

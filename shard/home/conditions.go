@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
@@ -72,12 +73,12 @@ func (c *reports) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 		at = at.Add(c.cfg.ConditionAfter)
 	}
 	if p.retells(r) {
-		at = latest(at, p.retellAt)
+		at = api.Later(at, p.retellAt)
 		if c.gist(r.Message) == p.gist {
-			at = latest(at, p.retellAt.Add(renumberAfter))
+			at = api.Later(at, p.retellAt.Add(renumberAfter))
 		}
 	}
-	return r, latest(at, p.explainAgain)
+	return r, api.Later(at, p.explainAgain)
 }
 
 // retells reports whether a reason that the pod shows already is to be written in other words. Somebody acts on what is wrong with the

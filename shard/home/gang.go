@@ -76,7 +76,7 @@ type gang struct {
 	told      string           // code of the last event about why it waits
 	trace     trace
 
-	explaining bool // in Core.explain
+	explaining bool // in reports.explain
 
 	wake, next            time.Time // the timer that is set; the one being computed
 	looked                time.Time // at, last
@@ -175,7 +175,7 @@ func (c *common) rollUntil(g *gang) time.Time {
 	if g.firstBound.IsZero() {
 		return g.boundSince.Add(3 * c.cfg.RollForward)
 	}
-	return latest(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
+	return api.Later(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
 }
 
 // outstanding reports whether a node shard may have something of the gang.

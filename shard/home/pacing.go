@@ -44,7 +44,7 @@ type edits struct {
 	count        int           // of times since it rested
 	last         time.Time     // time,
 	pause        time.Duration // and how long after it the next may come
-	queued       bool          // in Core.editLines
+	queued       bool          // in pacing.editLines
 	turn         bool          // it left that queue, and is paid for
 }
 

@@ -238,13 +238,6 @@ func askedBy(pods map[string]*pod) map[uint64]bool {
 // towards its minimum.
 func (p *pod) boundAlone() bool { return p.Gang == p.UID && p.gang.id != p.UID }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // gistOf tells words apart that differ in more than their numbers.
 func gistOf(words string) uint64 {
 	return xxhash.Sum64String(strings.Map(func(r rune) rune {

@@ -127,7 +127,7 @@ type reserveCall struct {
 	fewer         bool          // it was denied, and something smaller takes its place, or nothing
 	judged        bool          // when it was made, or since, it was known whether the gang can ever fit
 	vain          report.Reason // why it cannot, nothing if it might
-	nodes         uint64        // Core.nodes when that was found out
+	nodes         uint64        // shards.nodes when that was found out
 	local         bool          // it is denied without the coordinator: it would be too large for it
 }
 

@@ -94,7 +94,7 @@ func (g *gang) kinOf(p *pod) kin { return kin{p.Namespace, g.queue, p.Priority, 
 
 // shut says that no pod of a class found a node.
 type shut struct {
-	room uint64 // Core.room then
+	room uint64 // shards.room then
 	at   time.Time
 }
 

@@ -13,21 +13,21 @@ import (
 type search struct {
 	touched map[api.Incarnation]bool // shards that may have holds or intents of the gang
 	slot    bool                     // one of Config.InFlight
-	pods    int                      // that it was taken for, counted in Core.podsInFlight
-	queued  bool                     // in Core.ready
+	pods    int                      // that it was taken for, counted in searchers.podsInFlight
+	queued  bool                     // in searchers.ready
 
 	since    time.Time // when this search began, zero when none goes on
 	round    *round
-	room     uint64 // Core.room and Core.nodes when the last round began
+	room     uint64 // shards.room and shards.nodes when the last round began
 	nodes    uint64
 	backoff  time.Duration
 	neverFor time.Duration // backoff of a gang that no node would take
 	vain     report.Reason // why no node would take it, as of its last request; nothing if one might
 	unfit    *shortage     // of a search which found that out, nil for none
 	sleep    *sleep
-	inRuled  bool // in Core.ruledSleepers
+	inRuled  bool // in rules.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
-	inLine   bool // in Core.wakes
+	inLine   bool // in searchers.wakes
 	aside    aside
 	order    uint32    // in which its pods are tried (round.go)
 	orders   int       // tried since it slept last,
@@ -49,14 +49,14 @@ type search struct {
 	rejected rejection // of a gang that was undone for it
 
 	tried      time.Time // when more than summaries show was requested last,
-	triedNodes uint64    // and Core.nodes then
+	triedNodes uint64    // and shards.nodes then
 	short      *shortage // of the last round that failed, nil after a search
 }
 
 // enters takes note of what a gang of one pod has asked for quota and room as, the zero kin for nothing.
 func (s *search) enters(of kin) { s.entered = of }
 
-// listRuled takes note of whether the gang is in Core.ruledSleepers.
+// listRuled takes note of whether the gang is in rules.ruledSleepers.
 func (s *search) listRuled(in bool) { s.inRuled = in }
 
 // hurry ends the pause between two searches.

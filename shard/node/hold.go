@@ -130,7 +130,7 @@ func (a *holding) keeps(want *wire.PodWant, k *wanted) bool {
 	if h := a.g.holds[uid]; h != nil {
 		if h.class.Key == k.class.Key && a.cache.CanStay(uid).Fits() && a.isIn(in, h.node) &&
 			(!h.ruled || a.planned.stays(k.number, uid, h.node)) {
-			h.serial, h.expires = a.m.GetSerial(), later(h.expires, a.expires)
+			h.serial, h.expires = a.m.GetSerial(), api.Later(h.expires, a.expires)
 			a.reply.Held = append(a.reply.Held, &wire.Held{PodUid: uid, Node: h.node})
 			return true
 		}
@@ -139,7 +139,7 @@ func (a *holding) keeps(want *wire.PodWant, k *wanted) bool {
 	}
 	if p := a.g.promises[uid]; p != nil {
 		if p.class.Key == k.class.Key && a.isIn(in, p.room.node) && a.sound(p) {
-			p.serial, p.expires = a.m.GetSerial(), later(p.expires, a.expires)
+			p.serial, p.expires = a.m.GetSerial(), api.Later(p.expires, a.expires)
 			a.reply.Promised = append(a.reply.Promised, &wire.Held{PodUid: uid, Node: p.room.node})
 			return true
 		}
@@ -223,13 +223,6 @@ func (a *holding) refuse() {
 		}
 		a.reply.Refused = append(a.reply.Refused, r)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 func (c *Core) holdTTL(m *wire.HoldRequest) time.Duration {

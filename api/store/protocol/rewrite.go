@@ -32,8 +32,9 @@ type RewriteResult struct {
 
 // RewriteIntents begins a RewriteIntents; a nil record deletes the key. An error means that it cannot be written at
 // all: nothing was, and the session goes on.
-func (x *Session) RewriteIntents(k IntentKey, record *wire.IntentsRecord, tableRevision int64) (*RewriteIntents,
-	error) {
+func (x *Session) RewriteIntents(
+	k IntentKey, record *wire.IntentsRecord, tableRevision int64,
+) (*RewriteIntents, error) {
 	if k.ModRevision <= 0 || tableRevision <= 0 {
 		return nil, errors.New("revision 0 can be no fence")
 	}

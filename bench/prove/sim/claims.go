@@ -571,7 +571,7 @@ func (w *world) judgeRest(name string) {
 	}
 	who, queue := g.kind.String()+" "+name+" ("+g.uid+")", cmp.Or(g.queue, api.DefaultQueue)
 	w.mayNotWait(who, queue, waiting, enough, time.Time{})
-	changed := latest(w.check.limited, w.check.relabelledAt)
+	changed := api.Later(w.check.limited, w.check.relabelledAt)
 	if x := w.check.lives[name]; x.alive > 0 && !x.short.IsZero() && placed < g.least && !changed.After(x.short) {
 		since := x.short
 		w.mayNotWait(who+", which is short since "+since.Sub(w.start).String(), queue, waiting, enough, since)
@@ -785,13 +785,6 @@ func (w *world) held(path, but, resource string) int64 {
 		sum = max(sum, amountIn(w.check.limits(path).GetGuarantee(), resource))
 	}
 	return sum
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // grants takes note that a reservation is there, or is not.

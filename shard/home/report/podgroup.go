@@ -133,13 +133,13 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	var due time.Time
 	switch {
 	case line == news && (say.Reserved.Urgent() || say.Scheduled.Urgent()):
-		due = latest(now, p.lastAt.Add(r.cfg.StatusEvery))
+		due = api.Later(now, p.lastAt.Add(r.cfg.StatusEvery))
 	case line == news || say.Generation != p.said.Generation:
-		due = latest(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.StatusEvery))
+		due = api.Later(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.StatusEvery))
 	default:
-		due = latest(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.CountsEvery))
+		due = api.Later(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.CountsEvery))
 	}
-	if due = latest(due, p.retry); now.Before(due) {
+	if due = api.Later(due, p.retry); now.Before(due) {
 		return false, due
 	}
 	if !turn && (!r.unsent.Empty() || !r.tokens.Take(now)) {

@@ -23,13 +23,6 @@ func (c *Config) backOff(d *time.Duration) time.Duration {
 	return *d
 }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // next returns the stamp of the write after the last one, which is also newer than what the object shows; seen may be nil.
 func (c *Config) next(last v1beta1.Stamp, seen *v1beta1.Stamp, epoch int64) v1beta1.Stamp {
 	self := string(c.Self)
