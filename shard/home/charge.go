@@ -147,7 +147,7 @@ func (c *Core) adjust(g *gang) {
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
-			if g.edits.pending = true; c.pacing.limitRestarts(g) {
+			if g.edits.ask(); c.pacing.limitRestarts(g) {
 				if ch.reserve != nil {
 					c.sendReserve(g)
 				}

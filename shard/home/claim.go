@@ -99,6 +99,9 @@ const (
 	proposing                   // a Claim was sent
 )
 
+// endClaim ends the work on a mandate.
+func (g *gang) endClaim() { g.claim = nil }
+
 // renounce has a gang that changed give up its claim, and reports whether it had one: its reservation, or request, is given back,
 // and it asks under a new attempt, which drops the claim at the coordinator (R18).
 func (c *Core) renounce(g *gang) bool {
@@ -106,7 +109,7 @@ func (c *Core) renounce(g *gang) bool {
 		return false
 	}
 	if g.charge.claimed() || g.claim.step == proposing {
-		g.charge.renounced = true
+		g.charge.renounce()
 	}
 	if g.outstanding() {
 		c.retreat(g, startOver)
@@ -306,9 +309,9 @@ func (c *claims) withdrawPlan(g *gang) {
 			c.sendWithdraw(g, shard, c.serial(g), nil)
 		}
 	}
-	g.rooms = rooms{}
-	ch.claim, ch.victims, ch.awaits, ch.within = 0, nil, nil, nil
-	g.tally = c.census.count(g)
+	g.rooms.end()
+	ch.endClaim()
+	c.census.recount(g)
 }
 
 func (c *claims) onClaimReply(m *wire.ClaimReply) {
@@ -322,10 +325,10 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 		return
 	}
 	if m.GetReservationRevision() > ch.revision && ch.reserved && (ch.reserve == nil || g.started) {
-		ch.revision = m.GetReservationRevision()
+		ch.moved(m.GetReservationRevision())
 	}
 	c.mark(g)
-	ch.stuck = call{}
+	ch.unstick()
 	if open {
 		c.traceClaim(g, x, spanClaim, slog.Bool("accepted", m.GetAccepted()), slog.String("message", m.GetMessage()))
 	}
@@ -333,9 +336,9 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 		if open && len(x.message.GetVictims()) > 0 {
 			c.ClaimsMade++
 			c.evictions.claimedPods(x.message.GetVictims(), time.Duration(x.message.GetGraceMs())*time.Millisecond)
-			ch.claim, ch.victims = m.GetMandate(), victimNames(g.name.Namespace, x.message.GetVictims())
-			ch.awaits, ch.within = slices.Clone(x.awaits), x.within
-			g.claim, g.rooms.since, g.rooms.slices = nil, time.Time{}, x.slices
+			ch.claims(m.GetMandate(), victimNames(g.name.Namespace, x.message.GetVictims()), x.awaits, x.within)
+			g.endClaim()
+			g.rooms.await(x.slices)
 			c.reports.tellClaimed(g)
 		}
 		return
@@ -348,13 +351,12 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 		return
 	}
 	c.ClaimsDropped++
-	ch.claim, ch.victims = 0, nil
-	spared := api.SetOf(m.GetSpared())
-	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
+	ch.dropClaim()
+	ch.spare(m.GetSpared())
 	if g.started {
 		c.withdrawPlan(g)
 	} else if !ch.reserved {
-		ch.awaits, ch.within = nil, nil
+		ch.endClaim()
 		g.claim = nil
 		c.withdrawRooms(g)
 	}
@@ -455,7 +457,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 		}
 		c.withdrawPlan(g)
 	}
-	ch.mandate, ch.mandateTerm = m.GetNumber(), m.GetTerm()
+	ch.takeMandate(m)
 	g.search.ends()
 	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
 	g.claim = x

@@ -61,17 +61,15 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		for _, p := range g.pick(func(p *pod) bool { return p.stage == committed }) {
 			c.podFree(p)
 		}
-		clear(g.lost)
-		clear(g.unknown)
-		g.commits, g.inDoubt = nil, false
+		g.allResolved()
 		switch {
 		case !w.keep:
 			clear(g.search.touched)
 		case w.all:
 			c.touchAll(g)
 		}
-		g.rooms.kept = w.keep
-		g.tally = c.census.count(g)
+		g.rooms.keep(w.keep)
+		c.census.recount(g)
 	}
 	c.resume(g, w.why)
 }
@@ -149,7 +147,7 @@ func (c *Core) resume(g *gang, why cause) {
 			c.release(g)
 		}
 	default:
-		g.boundSince = time.Time{}
+		g.bindsNothing()
 		c.become(g, collecting)
 	}
 }
@@ -179,7 +177,7 @@ func (c *Core) close(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
-	g.charge.open = &call{serial: c.serial(g)}
+	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 }
 
@@ -207,7 +205,8 @@ func (c *Core) onClosed(m *wire.Closed) {
 	if g == nil || g.state != closing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge.closed, g.charge.open = true, nil
+	g.charge.isClosed()
+	g.charge.answered()
 	if g.repair.stale != "" {
 		c.yields(g, &wire.Yielding{Rule: wire.Rule_RULE_STALE, Why: g.repair.stale})
 	}
@@ -228,7 +227,7 @@ func (c *Core) evict(g *gang) {
 			c.endStray(g)
 		}
 		if g.group == nil && !g.single {
-			g.gone = true
+			g.isGone()
 		}
 		if g.charge.yields != nil && !c.startForgotten(g) {
 			return

@@ -9,7 +9,6 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/shard/home/report"
 )
 
 // Committing: holds become intents, and intents Bindings.
@@ -61,7 +60,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	g.commits = append(g.commits, cm)
 	g.search.asks(shard)
 	if bindNow && g.boundSince.IsZero() {
-		g.boundSince = c.now
+		g.bindsFrom(c.now)
 	}
 	c.sendCommit(g, cm)
 }
@@ -170,7 +169,7 @@ func (c *Core) prepare(g *gang) {
 			c.sendCommit(g, cm)
 			if fault.On(fault.OthersTried) && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
 				c.tryOthers(g, cm)
-				g.tally = c.census.count(g)
+				c.census.recount(g)
 			}
 		}
 	}
@@ -209,7 +208,7 @@ func (c *Core) prepare(g *gang) {
 		return
 	}
 	c.traceCommitted(g)
-	g.boundSince = c.now
+	g.bindsFrom(c.now)
 	for _, cm := range g.commits {
 		cm.told = true
 		c.sendBind(g, cm)
@@ -271,12 +270,12 @@ func (c *Core) fill(g *gang, seeks bool) {
 	if !ch.stale && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
 		c.reports.tellChosen(g)
 		c.commitHeld(g, true)
-		g.tally = c.census.count(g)
+		c.census.recount(g)
 	}
 	if seeks && c.seek(g) {
 		g.search.since, g.search.backoff, g.search.levels = time.Time{}, 0, nil
 		if g.tally.candidates == g.tally.charged && g.started && (g.volumesFailed == 0 || g.tally.candidates == 0) {
-			g.blocked = report.Reason{}
+			g.unblock()
 		}
 	}
 }
@@ -293,7 +292,6 @@ func (c *Core) doubt(g *gang, cm *commit) {
 			if at := cm.at.Add(c.cfg.DoubtFor); c.now.Before(at) {
 				c.wakeAt(g, at)
 			} else {
-				delete(g.lost, p.UID)
 				g.doubted(p.UID)
 			}
 		}
@@ -314,11 +312,31 @@ func (c *Core) doubt(g *gang, cm *commit) {
 
 // doubted notes that an intent of a pod may exist of which no shard has reported anything for long.
 func (g *gang) doubted(uid string) {
+	g.leftWithout(uid)
 	g.inDoubt = true
+	g.hasIntent(uid)
+}
+
+// hasIntent notes that a pod had an intent whose outcome nobody has reported.
+func (g *gang) hasIntent(uid string) {
 	if g.unknown == nil {
 		g.unknown = map[string]bool{}
 	}
 	g.unknown[uid] = true
+}
+
+// leftWithIntent notes that a pod left while an intent of it might exist: it is in doubt until a node shard has
+// reported what became of it.
+func (g *gang) leftWithIntent(uid string) { g.lost[uid] = true }
+
+// leftWithout notes that no intent exists of a pod that left.
+func (g *gang) leftWithout(uid string) { delete(g.lost, uid) }
+
+// allResolved notes that no shard has an intent of the gang.
+func (g *gang) allResolved() {
+	clear(g.lost)
+	clear(g.unknown)
+	g.commits, g.inDoubt = nil, false
 }
 
 // tryOthers is fault.OthersTried.
@@ -377,7 +395,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	kept := m.GetOutcome() == wire.CommitOutcome_COMMIT_HOLD_GONE
 	for _, p := range cm.pods {
 		if p.gang != g || p.commit != cm {
-			delete(g.lost, p.UID)
+			g.leftWithout(p.UID)
 			continue
 		}
 		if kept && !without[p.UID] && len(without) > 0 && g.state != withdrawing { // a Withdraw drops holds
@@ -387,12 +405,12 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		}
 	}
 	if g.state == preparing && g.tally.alive == 0 {
-		g.boundSince = time.Time{}
+		g.bindsNothing()
 	}
 	switch m.GetOutcome() {
 	case wire.CommitOutcome_COMMIT_RESERVATION_MOVED:
 		if a := g.charge.reserve; a == nil || a.denied != nil {
-			g.charge.stale = true
+			g.charge.isStale()
 		}
 		c.searchers.pause(g)
 	case wire.CommitOutcome_COMMIT_WITHDRAWN:
@@ -443,7 +461,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			p = c.claim(g, r.GetPodUid())
 		}
 		if p == nil {
-			delete(g.lost, r.GetPodUid())
+			g.leftWithout(r.GetPodUid())
 			if g.withdraw != nil {
 				delete(g.withdraw.sent, r.GetPodUid())
 			}

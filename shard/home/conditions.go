@@ -168,7 +168,7 @@ func (c *reports) tellChosen(g *gang) {
 			return
 		}
 		c.writeCondition(p, report.Chosen(p.node, p.claims()))
-		g.tally.changing++
+		g.tally.change()
 	}
 }
 

@@ -310,7 +310,7 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 func (c *domains) waitForDomain(g *gang, why report.Reason) {
 	s := &g.search
 	s.short = nil
-	g.blocked = why
+	g.block(why)
 	late := g.started && !c.now.Before(s.since.Add(c.cfg.GiveUpAfter))
 	c.searchers.sleep(g, false)
 	if late {

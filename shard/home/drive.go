@@ -19,7 +19,7 @@ func (c *Core) advance(g *gang) {
 	g.next, g.looked = time.Time{}, c.now
 	for turns := 0; ; turns++ {
 		before := g.state
-		if g.tally = c.census.count(g); !g.tally.again.IsZero() {
+		if c.census.recount(g); !g.tally.again.IsZero() {
 			c.wakeAt(g, g.tally.again)
 		}
 		c.drive(g)
@@ -111,7 +111,9 @@ func (c *Core) collect(g *gang) {
 	}
 	why := c.obstacle(g)
 	if !why.None() {
-		g.edits.pending = g.edits.pending || !g.since.IsZero() // it was complete
+		if !g.since.IsZero() { // it was complete
+			g.edits.ask()
+		}
 	} else {
 		if c.searchers.asleep(g) { // what was found when it fell asleep still holds
 			return
@@ -125,7 +127,7 @@ func (c *Core) collect(g *gang) {
 		case g.boundByUs():
 			why = g.search.vain
 		case t.chargeable > 0 && !g.chargesBound(): // what is bound is charged, and then the rest is asked for in vain
-			g.blocked = report.Requested()
+			g.block(report.Requested())
 			c.chargeBound(g)
 			return
 		case t.chargeable == 0 && (g.charge.reserved || g.charge.claimed()):
@@ -134,13 +136,13 @@ func (c *Core) collect(g *gang) {
 		}
 	}
 	if !why.None() || !g.blocked.Outlasts() {
-		g.blocked = why
+		g.block(why)
 	}
 	if !why.None() {
 		switch {
 		case g.boundByUs(): // it stands in part: completed when pods come, or undone
 			if g.boundSince.IsZero() {
-				g.boundSince = c.now
+				g.bindsFrom(c.now)
 			}
 			c.become(g, binding)
 		case t.chargeable > 0: // bound by somebody else: charged all the same
@@ -179,8 +181,7 @@ func (c *Core) collect(g *gang) {
 
 // start takes note that the gang has its minimum.
 func (c *Core) start(g *gang) {
-	if !g.started {
-		g.started = true
+	if g.starts() {
 		g.status.Starts()
 		c.Placed++
 		c.takeover.observeBound(g)
@@ -188,14 +189,14 @@ func (c *Core) start(g *gang) {
 		c.reports.tellStarted(g)
 	}
 	c.become(g, running)
-	g.claim, g.rooms = nil, rooms{}
+	g.endClaim()
+	g.rooms.end()
 	if ch := &g.charge; !ch.inherited || !ch.started { // else what is awaited is for a further pod
-		ch.awaits, ch.within, ch.claim, ch.victims = nil, nil, 0, nil
+		ch.endClaim()
 	} else if ch.claim != 0 {
-		ch.most = 1 // it asks for that one alone
+		ch.growBy(1) // it asks for that one alone
 	}
-	g.partly, g.yielded = false, ""
-	g.blocked = report.Reason{}
+	g.unblock()
 	g.search.rest()
 }
 
@@ -226,7 +227,8 @@ func (c *reports) ends(g *gang) bool {
 		return false
 	}
 	c.beginAnew(g)
-	g.since, g.complete, g.charge.rank = time.Time{}, time.Time{}, nil // it waits behind those that wait already
+	g.since, g.complete = time.Time{}, time.Time{} // it waits behind those that wait already
+	g.charge.loseRank()
 	// The status is the memory of the start.
 	if g.status != nil && g.minCount() > 1 && c.cfg.StatusBudget >= 0 && c.writesGroup(g) {
 		g.status.RecallStart(c.now)
@@ -236,9 +238,8 @@ func (c *reports) ends(g *gang) bool {
 
 // beginAnew forgets what was of a life that is over.
 func (c *reports) beginAnew(g *gang) {
-	g.started = g.started && fault.On(fault.StartKept)
-	g.firstBound, g.boundSince, g.partly, g.repair = time.Time{}, time.Time{}, false, repair{}
-	g.tally = c.census.count(g)
+	g.life.over()
+	c.census.recount(g)
 }
 
 // bind completes a gang of which something may be bound, or closes it when that takes too long.
@@ -265,7 +266,7 @@ func (c *Core) bind(g *gang) {
 			return
 		}
 		if !g.partly && !g.isReplaced() {
-			g.partly = true
+			g.isPartly()
 			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
 		}
 	} else {
@@ -278,13 +279,13 @@ func (c *Core) bind(g *gang) {
 // retire ends a gang here: nothing of it at node shards, then no reservation, then no gang. Bound pods of a PodGroup
 // that is gone stay charged until they end.
 func (c *Core) retire(g *gang) {
-	g.blocked = report.Reason{}
+	g.unblock()
 	c.searchers.wakeUp(g)
 	switch {
 	case g.outstanding():
 		c.retreat(g, startOver)
 	case g.tally.bound > 0:
-		g.boundSince = time.Time{} // nothing is to be completed; if its group shows again, the time for that starts anew
+		g.bindsNothing() // nothing is to be completed; if its group shows again, the time for that starts anew
 		c.become(g, running)
 		c.adjust(g)
 	case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
@@ -294,8 +295,8 @@ func (c *Core) retire(g *gang) {
 	default:
 		g.queue, g.bucket = g.wantQueue, api.BucketOf(g.wantQueue)
 		c.become(g, collecting)
-		g.charge = charge{}
-		g.edits.pending = true
+		g.charge.leaveQueue()
+		g.edits.ask()
 		c.touch(g)
 	}
 }

@@ -126,7 +126,7 @@ func (c *reasons) blockedBy(g *gang, missing []*pod) {
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *reasons) blockedShort(g *gang, s *shortage) {
 	g.search.short = s
-	g.blocked = c.whyShort(g, c.whyNoRoom(g, s))
+	g.block(c.whyShort(g, c.whyNoRoom(g, s)))
 }
 
 // said returns the words of the node shards, "" before they have answered.
@@ -313,7 +313,7 @@ func (c *reasons) endExplained(x *explained) {
 			continue
 		}
 		if is := c.whyShort(g, x); g.blocked.Is(is.Code) || g.blocked.NoRoom() && is.NoRoom() {
-			g.blocked = is
+			g.block(is)
 		}
 		c.touch(g)
 	}

@@ -2,7 +2,6 @@ package home
 
 import (
 	"cmp"
-	"math"
 	"strings"
 	"time"
 
@@ -38,8 +37,7 @@ type gang struct {
 	inDoubt bool            // an intent may exist that no shard has reported for long
 	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
 	tally   tally
-	started bool   // had its minimum in this life (below)
-	repair  repair // of one that has less (below)
+	life    // life.go
 
 	state state
 	first time.Time // when it was first seen
@@ -58,10 +56,6 @@ type gang struct {
 	rooms     rooms     // requested for a claim
 	planned   int       // plans that were looked for in domains: the next one looks at others (plan.FindTogether)
 
-	firstBound time.Time // of the current attempt
-	boundSince time.Time // when the first Bind went out
-	partly     bool      // reported as partly placed
-
 	volumesSince  time.Time // since when the volumes of its pods are being bound, before any of these
 	volumesTold   bool      // users were told that this takes long
 	volumesFailed int       // how often one failed for pods that joined, one time after another
@@ -71,7 +65,6 @@ type gang struct {
 	uncharged report.Reason    // why pods that have a node are not charged; zero when all of them are
 	status    *report.PodGroup // nil before its PodGroup was seen
 	position  int32            // among the gangs of its queue that wait, 0 if it is none of the first (position.go)
-	yielded   string           // why its gang was evicted for another; until it starts again
 	shrunk    string           // why pods beyond its minimum were evicted; until none waits in their place
 	told      string           // code of the last event about why it waits
 	trace     trace
@@ -83,18 +76,42 @@ type gang struct {
 	dirty, large, dropped bool
 }
 
-func (c *Core) newGang(id, queue string) *gang {
+func (c *Core) newGang(id, queue string, name intake.Name) *gang {
 	g := &gang{
-		id: id, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
+		id: id, name: name, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
 		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now, inherited: c.takeover.activating,
 	}
 	if pace, known := c.paces.get(id); known {
 		g.edits = pace
-		g.edits.pending = true
+		g.edits.ask()
 	}
 	c.gangs[id] = g
 	return g
 }
+
+// adopt takes note of the gang's group, which was seen for the first time, or again.
+func (g *gang) adopt(group *intake.Group) {
+	g.group, g.name, g.gone = group, group.Name, false
+	g.found()
+	if g.status == nil {
+		g.status = &report.PodGroup{}
+	}
+}
+
+// loseGroup takes note that the gang's group is gone.
+func (g *gang) loseGroup() { g.group, g.mismatch, g.gone = nil, false, true }
+
+// isFor takes note of the queue that the gang's objects name, and of whether they disagree.
+func (g *gang) isFor(queue string, mismatch bool) { g.wantQueue, g.mismatch = queue, mismatch }
+
+// isGone takes note that the gang's group, which was not seen, is not there any more.
+func (g *gang) isGone() { g.gone = true }
+
+// strays takes note since when the gang has a reservation, and no object that was seen.
+func (g *gang) strays(since time.Time) { g.ownerless = since }
+
+// found ends the wait for the gang's object.
+func (g *gang) found() { g.ownerless = time.Time{} }
 
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
@@ -169,84 +186,10 @@ func (g *gang) boundByUs() bool {
 	return false
 }
 
-// rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in
-// part: the Bindings may only be behind many others, at an API server that is slower than Basalt.
-func (c *common) rollUntil(g *gang) time.Time {
-	if g.firstBound.IsZero() {
-		return g.boundSince.Add(3 * c.cfg.RollForward)
-	}
-	return api.Later(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
-}
-
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
 	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept ||
 		g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
-}
-
-// The lives of a gang. A PodGroup may outlive its pods: a Job is suspended and resumed, runs each night, or restarts
-// after a failure. A life begins when nothing of the gang is bound, all or nothing, and lasts while a pod is bound
-// that is not on its way out. What counts towards its minimum are those, and pods that have succeeded, as pods of an
-// Indexed Job do one by one. Pods that failed never count, nor do those that succeeded in a life that got as many of
-// them as its minimum: that one is over, and who comes later, as for the next night's run, is of another one. Who was
-// made before they ended, or by the same controller, is of the same.
-//
-// Pods of the former life that are on their way out stay charged until they are gone, and hold the nodes that they
-// are on. They belong to the new life no more than pods that somebody else bound.
-//
-// All of this is what the members show, so that an heir comes to the same. Only that a gang has started is
-// remembered, for one that lost pods is completed, not undone: in its reservation, and in the status of its PodGroup.
-// When a life ends, the status is made to say so before another one is charged; if that cannot be written, it is not
-// waited for longer than 10 seconds (report.PodGroup).
-
-// lives reports whether a pod is bound and counts for the present life.
-func (g *gang) lives(p *pod) bool { return p.isBound() && (!p.Deleting || g.single) && !p.boundAlone() }
-
-// place counts a pod towards the minimum.
-func (t *tally) place(p *pod) {
-	t.placed++
-	if p.Role != "" {
-		if t.placedAs == nil {
-			t.placedAs = map[string]int{}
-		}
-		t.placedAs[p.Role]++
-	}
-}
-
-// countSucceeded counts the pods that have succeeded, if they are of the present life.
-func (g *gang) countSucceeded(t *tally) {
-	if t.succeeded == 0 {
-		return
-	}
-	owners, oldest := map[uint64]bool{}, int64(math.MaxInt64) // of those that have not ended
-	for _, p := range g.members {
-		if !p.Finished {
-			owners[p.Owner] = p.Owner != 0
-			oldest = min(oldest, p.Created.Unix())
-		}
-	}
-	for _, p := range g.members {
-		if !p.End.Succeeded || p.Node == "" || p.boundAlone() {
-			continue
-		}
-		if t.succeeded < g.minCount() || owners[p.Owner] || p.End.At == 0 || oldest <= p.End.At {
-			t.place(p)
-		}
-	}
-}
-
-// finished reports whether the gang's last life got what it needed, and nothing is there for another one.
-func (g *gang) finished() bool {
-	return !g.single && g.group != nil && g.tally.unfinished == 0 && g.tally.succeeded >= g.minCount()
-}
-
-// endWords says how the pods of a gang have ended that has finished.
-func (g *gang) endWords() report.Reason {
-	at := int64(0)
-	for _, p := range g.members {
-		at = max(at, p.End.At)
-	}
-	return report.Finished(g.tally.succeeded, g.tally.failed, at)
 }
 
 // words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are

@@ -129,7 +129,7 @@ func (c *searchers) drains(g *gang) bool {
 		return false // they are promised nothing
 	}
 	c.wakeUp(g)
-	g.rooms.drains = true
+	g.rooms.drain()
 	return true
 }
 
@@ -160,7 +160,7 @@ func (c *Core) giveUpIfOverdue(g *gang) bool {
 	}
 	c.GaveUp++
 	if g.blocked.None() {
-		g.blocked = report.SilentShards()
+		g.block(report.SilentShards())
 	}
 	c.rules.noteStuck(g)
 	c.retreat(g, giveUp)
@@ -204,7 +204,7 @@ func (c *searchers) releaseHeld(g *gang) {
 			c.sendWithdraw(g, shard, serial, nil)
 		}
 	}
-	g.tally = c.census.count(g)
+	c.census.recount(g)
 }
 
 // giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may

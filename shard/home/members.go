@@ -34,6 +34,23 @@ type tally struct {
 	priority   int64
 }
 
+// place counts a pod towards the minimum.
+func (t *tally) place(p *pod) {
+	t.placed++
+	if p.Role != "" {
+		if t.placedAs == nil {
+			t.placedAs = map[string]int{}
+		}
+		t.placedAs[p.Role]++
+	}
+}
+
+// recount counts the members of a gang again, because some came or went, or what they hold has changed.
+func (c *census) recount(g *gang) { g.tally = c.count(g) }
+
+// change counts a candidate whose version is about to change.
+func (t *tally) change() { t.changing++ }
+
 func (c *census) count(g *gang) (t tally) {
 	t.again = g.search.rejected.goesOn(c.now, t.again)
 	for _, p := range g.members {

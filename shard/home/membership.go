@@ -116,7 +116,8 @@ func (c *Core) resolveMembership(p *pod) {
 		case pinned != nil:
 			c.revote(c.objects.Withdraw(p.Entry))
 			if pinned.single {
-				pinned.ownerless, pinned.orphan = time.Time{}, false
+				pinned.found()
+				pinned.orphan = false
 			}
 			c.join(p, pinned)
 			return
@@ -145,16 +146,17 @@ func (c *Core) resolveMembership(p *pod) {
 	g := c.gangs[p.UID]
 	switch {
 	case g != nil:
-		g.wantQueue = queue
 		if !known {
-			g.wantQueue = g.queue
+			queue = g.queue
 		}
-		g.orphan, g.ownerless, g.mismatch = orphan, time.Time{}, c.objects.PodElsewhere(p.Entry) != ""
+		g.found()
+		g.orphan = orphan
+		g.isFor(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	case relevant && known && c.active[api.BucketOf(queue)]:
-		g = c.newGang(p.UID, queue)
-		g.single, g.orphan, g.first, g.mismatch = true, orphan, c.now, c.objects.PodElsewhere(p.Entry) != ""
-		g.name = intake.Name{Namespace: p.Namespace, Name: p.Name}
+		g = c.newGang(p.UID, queue, intake.Name{Namespace: p.Namespace, Name: p.Name})
+		g.single, g.orphan, g.first = true, orphan, c.now
+		g.isFor(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	default:
 		c.leave(p)
@@ -238,7 +240,7 @@ func (c *Core) leave(p *pod) {
 	g.order = nil
 	g.edited()
 	if p.stage == committed && p.Node == "" {
-		g.lost[p.UID] = true // an intent may exist: counts as in doubt until a node shard says otherwise
+		g.leftWithIntent(p.UID)
 	}
 	p.gang, p.commit = nil, nil
 	c.census.forgetCharge(p)
@@ -256,8 +258,8 @@ func (c *common) podBound(p *pod, node string) {
 	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
 	p.pinned, p.sure = g.id, true
 	p.told = ""
-	if g.firstBound.IsZero() && g.lives(p) {
-		g.firstBound = c.now
+	if g.lives(p) {
+		g.binds(c.now)
 	}
 	c.touch(g)
 }

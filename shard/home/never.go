@@ -138,7 +138,7 @@ func (c *reasons) blockedInVain(g *gang, a *reserveCall) {
 		return
 	}
 	g.search.short = nil
-	g.blocked = report.InVain(a.vain, a.denied)
+	g.block(report.InVain(a.vain, a.denied))
 }
 
 // tooFewDomains says of which label the nodes have too few domains for a pod, nothing if they have enough. Where there are some, which let some

@@ -48,10 +48,17 @@ type edits struct {
 	turn         bool          // it left that queue, and is paid for
 }
 
+// ask takes note that the gang is to start over.
+func (e *edits) ask() { e.pending = true }
+
+// deny takes note that the last growth that the gang asked for was denied, and allow that it was not.
+func (e *edits) deny()  { e.growthDenied = true }
+func (e *edits) allow() { e.growthDenied = false }
+
 // edited takes note of a change that may end a gang's sleep.
 func (g *gang) edited() {
 	if g.search.sleep != nil {
-		g.edits.pending = true
+		g.edits.ask()
 	}
 }
 

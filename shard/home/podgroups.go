@@ -1,13 +1,10 @@
 package home
 
 import (
-	"time"
-
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/intake"
-	"basalt.dev/basalt/shard/home/report"
 )
 
 // When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new queue's home
@@ -75,7 +72,7 @@ func (c *Core) dropGroup(g *intake.Group) {
 // loseGroup tells a gang that its group is gone.
 func (c *Core) loseGroup(g *intake.Group) {
 	if gang := c.gangs[g.UID]; gang != nil {
-		gang.group, gang.gone, gang.mismatch = nil, true, false
+		gang.loseGroup()
 		c.touch(gang)
 	}
 }
@@ -105,7 +102,7 @@ func (c *Core) implied(changed intake.Implied) {
 // endImplied has a gang whose implied group is gone begin its way back at once: the same event may bring the group again.
 func (c *Core) endImplied(g *gang) {
 	c.reports.beginAnew(g)
-	g.tally = c.census.count(g)
+	c.census.recount(g)
 	switch {
 	case g.state == withdrawing || g.state == releasing || g.state == closing || g.state == evicting: // it is on its way
 	case g.outstanding():
@@ -123,30 +120,25 @@ func (c *Core) homeGroup(g *intake.Group) {
 		if !known || !c.active[api.BucketOf(queue)] {
 			return
 		}
-		gang = c.newGang(g.UID, queue)
-		gang.name = g.Name
+		gang = c.newGang(g.UID, queue, g.Name)
 		gang.first = c.now
 	}
 	if gang.group == nil { // new, or inherited before the PodGroup was seen
-		gang.group, gang.ownerless, gang.gone = g, time.Time{}, false
-		if gang.status == nil {
-			gang.status = &report.PodGroup{}
-		}
-		gang.name = g.Name
+		gang.adopt(g)
 		c.reports.seenStatus(gang)
 		for _, uid := range c.objects.Naming(g.Name) {
 			c.resolveMembership(c.pods[uid])
 		}
 		if gang.charge.reserved { // inherited
-			gang.tally = c.census.count(gang)
+			c.census.recount(gang)
 			gang.startedBefore()
 		}
 	}
 	queue, known, mismatch := c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
-	if known {
-		gang.wantQueue = queue
+	if !known {
+		queue = gang.wantQueue
 	}
-	gang.mismatch = mismatch
+	gang.isFor(queue, mismatch)
 	c.touch(gang)
 }
 

@@ -146,7 +146,8 @@ func (c *Core) goesStale(g *gang) bool {
 		return false
 	}
 	g.repair.stale = report.StaleWords(g.tally.placed, g.minCount(), after, by)
-	g.charge.reserve, g.charge.open = nil, &call{serial: c.serial(g)}
+	g.charge.dropRequest()
+	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 	return true
 }

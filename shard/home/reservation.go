@@ -53,6 +53,139 @@ type charge struct {
 	shrinks   *wire.Yielding           // for whom
 }
 
+// request takes note of a Reserve that replaces the one that is open, if one is.
+func (ch *charge) request(a *reserveCall, now time.Time) {
+	if ch.attempt == 0 {
+		ch.attempt = a.serial
+	}
+	ch.said, ch.stuck = a.serial, call{}
+	if ch.reserved && !ch.stale && a.demand.Fits(ch.amounts) {
+		ch.shrunk = now
+	}
+	ch.reserve, ch.stale = a, false
+}
+
+// dropRequest takes note that the gang wants no answer to its Reserve any more.
+func (ch *charge) dropRequest() { ch.reserve = nil }
+
+// awaitAnswer takes note of an Unreserve or a Close, which is sent until it is answered.
+func (ch *charge) awaitAnswer(serial uint64) { ch.open = &call{serial: serial} }
+
+// grant takes note that a Reserve was granted. A rank counts for the whole attempt, unless no pod was placed with it.
+func (ch *charge) grant(a *reserveCall, m *wire.Granted, amounts api.Resources, early bool) {
+	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
+	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
+	ch.most = 0
+	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {
+		ch.rank = rank
+	}
+}
+
+// ranks gives a gang a rank that was granted none.
+func (ch *charge) ranks(priority int64, gang string) {
+	if ch.rank == nil {
+		ch.rank = &wire.Rank{Priority: priority, GangUid: gang}
+	}
+}
+
+// loseRank takes the rank from a gang whose life is over: it waits behind those that wait already.
+func (ch *charge) loseRank() { ch.rank = nil }
+
+// holds takes note of what the record says to be charged.
+func (ch *charge) holds(amounts api.Resources) { ch.reserved, ch.amounts = true, amounts }
+
+// isFor takes note of which pods the record names.
+func (ch *charge) isFor(pods []uint64) { ch.pods = pods }
+
+// moved takes note of a revision of the record.
+func (ch *charge) moved(revision int64) { ch.revision = revision }
+
+// isStale takes note that the record has another revision than is known.
+func (ch *charge) isStale() { ch.stale = true }
+
+// isClosed takes note that nothing of the reservation passes any more.
+func (ch *charge) isClosed() { ch.closed = true }
+
+// answered takes note that the Unreserve or Close was answered, or matters no more.
+func (ch *charge) answered() { ch.open = nil }
+
+// yield takes note that the reservation is closed because others are to start.
+func (ch *charge) yield(to *wire.Yielding, recalls bool) {
+	ch.isClosed()
+	ch.answered()
+	ch.endClaim()
+	ch.yields, ch.reserve, ch.recalls = to, nil, recalls
+}
+
+// isReleased takes note that the reservation is given back. The rank of its first grant is kept.
+func (ch *charge) isReleased() { *ch = charge{rank: ch.rank} }
+
+// leaveQueue forgets what was in a queue that the gang leaves.
+func (ch *charge) leaveQueue() { *ch = charge{} }
+
+// inherit takes over a record that another shard had asked for. One that cannot be read is requested anew.
+func (ch *charge) inherit(r *wire.ReservationRecord, revision int64, amounts api.Resources, legible bool) {
+	*ch = charge{
+		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
+		pods:   r.GetPods(),
+		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: !legible,
+		inherited: true, found: amounts.Value("pods"), started: r.GetStarted(),
+		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
+		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
+	}
+	if ch.claimed() && amounts.IsZero() && !ch.closed && legible {
+		ch.reserved = false // the record is no more than its claim
+	}
+}
+
+// isListed takes note of a record of which only the attempt is known.
+func (ch *charge) isListed(attempt uint64) {
+	*ch = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
+}
+
+// isBack takes note that a reservation which was given back is still there.
+func (ch *charge) isBack(attempt uint64) { ch.attempt, ch.reserved, ch.stale = attempt, true, true }
+
+// tries takes note of an attempt that the coordinator names.
+func (ch *charge) tries(attempt uint64) { ch.attempt = max(ch.attempt, attempt) }
+
+// growBy bounds how many pods one growth may ask for.
+func (ch *charge) growBy(most int) { ch.most = most }
+
+// say takes note of the serial that a Stuck names where no Reserve was sent.
+func (ch *charge) say(serial uint64) { ch.said = serial }
+
+// unstick ends the Stuck that is open.
+func (ch *charge) unstick() { ch.stuck = call{} }
+
+// takeMandate takes note of the last mandate.
+func (ch *charge) takeMandate(m *wire.Mandate) {
+	ch.mandate, ch.mandateTerm = m.GetNumber(), m.GetTerm()
+}
+
+// claims takes note that a claim was accepted: whom it evicts, and who leaves for the gang, where.
+func (ch *charge) claims(mandate uint64, victims, awaits []string, within *wire.Label) {
+	ch.claim, ch.victims, ch.awaits, ch.within = mandate, victims, slices.Clone(awaits), within
+}
+
+// dropClaim takes note that the record has no claim any more. Those who leave for the gang are still awaited.
+func (ch *charge) dropClaim() { ch.claim, ch.victims = 0, nil }
+
+// spare takes note of gangs that do not leave.
+func (ch *charge) spare(gangs []string) {
+	spared := api.SetOf(gangs)
+	ch.awaits = slices.DeleteFunc(ch.awaits, func(uid string) bool { return spared[uid] })
+}
+
+// endClaim takes note that nobody leaves for the gang any more.
+func (ch *charge) endClaim() { ch.claim, ch.victims, ch.awaits, ch.within = 0, nil, nil, nil }
+
+// renounce takes note that the gang has changed since it claimed, or may have claimed.
+func (ch *charge) renounce() { ch.renounced = true }
+
+// renounceClaim takes note that the gang has changed, if its record names a claim.
+func (ch *charge) renounceClaim() { ch.renounced = ch.renounced || ch.claimed() }
+
 func (ch *charge) namesAll(g *gang, pods []*pod) bool {
 	return !slices.ContainsFunc(pods, func(p *pod) bool { return !ch.names(g, p) })
 }

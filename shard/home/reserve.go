@@ -49,14 +49,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		}
 	}
 	a.serial = c.serial(g)
-	if g.charge.attempt == 0 {
-		g.charge.attempt = a.serial
-	}
-	g.charge.said, g.charge.stuck = a.serial, call{}
-	if g.charge.reserved && !g.charge.stale && a.demand.Fits(g.charge.amounts) {
-		g.charge.shrunk = c.now
-	}
-	g.charge.reserve, g.charge.stale = a, false
+	g.charge.request(a, c.now)
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
 		a.local = true
 		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
@@ -118,8 +111,8 @@ func (c *Core) await(g *gang) {
 		if c.renounce(g) {
 			return
 		}
-		g.blocked = why
-		g.edits.pending = true
+		g.block(why)
+		g.edits.ask()
 		if g.tally.chargeable > 0 {
 			c.become(g, collecting)
 		} else {
@@ -150,7 +143,7 @@ func (c *Core) await(g *gang) {
 		pods := g.choose()
 		now := append(g.pick((*pod).isChargeable), pods...)
 		if demand, _ := g.demand(now); !demand.Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
-			if g.edits.pending = true; c.pacing.limitRestarts(g) {
+			if g.edits.ask(); c.pacing.limitRestarts(g) {
 				c.sendReserve(g)
 				return
 			}
@@ -206,7 +199,8 @@ func (c *Core) onGranted(m *wire.Granted) {
 		return
 	}
 	if ch := &g.charge; a == nil && ch.reserved && ch.claim != 0 && m.GetAttempt() == ch.attempt && m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
-		ch.revision, ch.claim, ch.victims = m.GetReservationRevision(), 0, nil
+		ch.moved(m.GetReservationRevision())
+		ch.dropClaim()
 		c.mark(g)
 		return
 	}
@@ -216,24 +210,19 @@ func (c *Core) onGranted(m *wire.Granted) {
 	if g.claim != nil && g.claim.step != proposing {
 		c.claims.withdrawPlan(g) // it needs nobody's quota any more
 	}
-	g.charge.claim, g.charge.victims = 0, nil
+	g.charge.dropClaim()
 	amounts, err := wire.ToResources(m.GetDemand())
 	if err != nil || m.GetDemand() == nil {
 		amounts = a.demand
 	}
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
-	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
-	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
+	ch.grant(a, m, amounts, early)
 	ch.forgetCondemned()
-	ch.most = 0
-	g.edits.growthDenied = g.edits.growthDenied && len(a.pods) == 0
-	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {
-		ch.rank = rank
+	if len(a.pods) > 0 {
+		g.edits.allow()
 	}
-	if ch.rank == nil {
-		ch.rank = &wire.Rank{Priority: a.priority, GangUid: g.id}
-	}
+	ch.ranks(a.priority, g.id)
 	isFor(g, a.names)
 	c.searchers.hastenUnlike(g, a.pods)
 	for _, p := range a.pods {
@@ -251,7 +240,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 
 // isFor takes note of which pods the reservation is for.
 func isFor(g *gang, pods []uint64) {
-	g.charge.pods = pods
+	g.charge.isFor(pods)
 	for _, p := range g.members {
 		p.charged = p.charged && g.charge.names(g, p)
 	}
@@ -269,24 +258,27 @@ func (c *Core) onDenied(m *wire.Denied) {
 	first := a.denied == nil
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
-		if g.charge.closed = true; !g.started { // else it asks until it is opened again, or has to yield
-			g.charge.reserve = nil
+		if g.charge.isClosed(); !g.started { // else it asks until it is opened again, or has to yield
+			g.charge.dropRequest()
 		}
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil && amounts.Equal(a.demand) {
-			g.charge.amounts = amounts // it is charged for what is left
+			g.charge.holds(amounts) // it is charged for what is left
 			isFor(g, a.names)
 		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
 			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
-				g.charge.pods = a.names
+				g.charge.isFor(a.names)
 			}
-			g.charge.reserved, g.charge.revision, g.charge.amounts = true, m.GetReservationRevision(), amounts
+			g.charge.holds(amounts)
+			g.charge.moved(m.GetReservationRevision())
 		}
 	}
-	g.edits.growthDenied = g.edits.growthDenied || a.growth && len(a.pods) > 0
+	if a.growth && len(a.pods) > 0 {
+		g.edits.deny()
+	}
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
-		g.charge.most = len(a.pods) / 2
+		g.charge.growBy(len(a.pods) / 2)
 		a.fewer = true
 	}
 	c.mark(g)
@@ -306,7 +298,7 @@ func (c *Core) refuse(uid string, attempt uint64) {
 
 // release gives back the reservation, or withdraws the request for one.
 func (c *Core) release(g *gang) {
-	g.charge.renounced = g.charge.renounced || g.charge.claimed()
+	g.charge.renounceClaim()
 	if g.outstanding() {
 		c.retreat(g, startOver)
 		return
@@ -315,8 +307,9 @@ func (c *Core) release(g *gang) {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}
-	g.charge.reserve, g.claim = nil, nil
-	g.charge.open = &call{serial: c.serial(g)}
+	g.charge.dropRequest()
+	g.endClaim()
+	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, releasing)
 }
 
@@ -334,8 +327,9 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	if g == nil || g.state != releasing || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge, g.rooms = charge{rank: g.charge.rank}, rooms{}
-	g.firstBound, g.boundSince = time.Time{}, time.Time{} // of the attempt that is over
+	g.charge.isReleased()
+	g.rooms.end()
+	g.attemptEnds()
 	for _, p := range g.members {
 		p.charged = false
 	}

@@ -38,21 +38,22 @@ type withdraw struct {
 // it. A gang that starts over, and for which none was asked, awaits nobody.
 func (c *Core) retreat(g *gang, why cause) {
 	if why == edited {
-		g.charge.renounced = g.charge.renounced || g.charge.claimed()
-		g.edits.pending = true
+		g.charge.renounceClaim()
+		g.edits.ask()
 		why = startOver
 	}
 	if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
-		g.charge.renounced = true // it may be accepted
+		g.charge.renounce() // it may be accepted
 	}
-	g.claim = nil
+	g.endClaim()
 	keep := why == startOver && g.charge.keepsRooms() && !g.leaving()
 	switch {
 	case !keep:
 	case g.tally.alive > 0 && g.mustBeTogether(): // it searches by Probe, which counts what is kept for it as used
 		keep = false
 	case g.lostSlices(): // it could not request them again
-		keep, g.charge.renounced = false, true
+		keep = false
+		g.charge.renounce()
 	}
 	asked := why != startOver || len(g.search.touched) > 0 || g.outstanding()
 	c.become(g, withdrawing)
@@ -96,7 +97,7 @@ func (c *Core) retreat(g *gang, why cause) {
 		}
 	}
 	if !keep {
-		g.rooms = rooms{}
+		g.rooms.end()
 	}
 }
 

@@ -33,6 +33,21 @@ type rooms struct {
 	kept bool // node shards may have rooms that no pod is known to have here: those of committed pods, or what another home requested
 }
 
+// end forgets what was requested for a claim.
+func (r *rooms) end() { *r = rooms{} }
+
+// found takes note that every pod is held. Where the slices are is kept.
+func (r *rooms) found() { *r = rooms{slices: r.slices} }
+
+// keep takes note of whether node shards may have rooms that no pod is known to have here.
+func (r *rooms) keep(rooms bool) { r.kept = rooms }
+
+// drain takes note that the rooms wait for nodes to become free on their own.
+func (r *rooms) drain() { r.drains = true }
+
+// await begins to wait for those who leave for an accepted claim.
+func (r *rooms) await(slices map[string]string) { r.since, r.slices = time.Time{}, slices }
+
 // roomCall is the last HoldRequest to a shard. Its serial is that of unsolicited replies, too.
 type roomCall struct {
 	serial   uint64
@@ -79,8 +94,8 @@ func (c *claims) withdrawRooms(g *gang) {
 			}
 		}
 	}
-	g.rooms = rooms{}
-	g.tally = c.census.count(g)
+	g.rooms.end()
+	c.census.recount(g)
 }
 
 // sendRooms requests rooms from a shard, or renews them.
@@ -191,14 +206,14 @@ func (c *Core) keepRooms(g *gang) bool {
 		}
 	}
 	if all && g.state == holding {
-		g.rooms = rooms{slices: g.rooms.slices} // if a Commit is refused, the rooms are requested in the same domains
+		g.rooms.found() // if a Commit is refused, the rooms are requested in the same domains
 		if g.blocked.Is(v1beta1.ReasonWaiting) {
-			g.blocked = report.Reason{}
+			g.unblock()
 		}
 		return true
 	}
 	if g.state == holding && ch.claimed() {
-		g.blocked = report.Reason{Code: v1beta1.ReasonWaiting, Message: report.Claims(ch.victims)}
+		g.block(report.Reason{Code: v1beta1.ReasonWaiting, Message: report.Claims(ch.victims)})
 	}
 	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.evictions.awaitsInVain(g) {
 		c.renounce(g)
@@ -357,7 +372,7 @@ func (c *claims) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) b
 			g.rooms.tried = 0
 		}
 	}
-	g.tally = c.census.count(g)
+	c.census.recount(g)
 	c.mark(g)
 	return true
 }
@@ -400,7 +415,7 @@ func (c *claims) sayStuck(g *gang) {
 		return
 	}
 	if ch.said == 0 { // an heir has asked for nothing yet
-		ch.said = c.serial(g)
+		ch.say(c.serial(g))
 	}
 	if c.due(g, &ch.stuck, c.cfg.ResendEvery, c.cfg.ResendEvery) {
 		c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{

@@ -6,7 +6,6 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/shard/home/report"
 )
 
 // Rounds of a search. A round asks node shards one after another for the pods that have no hold yet. One HoldRequest is open at a
@@ -238,7 +237,8 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if never != nil && (all || !g.started) {
 		s := &shortage{pod: never.Pod, class: never.asked, never: true}
 		if c.reasons.blockedShort(g, s); !g.started && g.state == holding {
-			g.search.unfit, g.search.short, g.blocked = s, nil, report.Reason{} // it is said once it is known whether there is quota
+			g.search.unfit, g.search.short = s, nil
+			g.unblock() // it is said once it is known whether there is quota
 			c.retreat(g, giveUp)
 			return
 		}
@@ -251,7 +251,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		c.rules.shutFor(g, missing)
 	}
 	if r.silent { // nobody knows whether there is room: no reason to buy nodes
-		g.blocked = report.Reason{}
+		g.unblock()
 	} else {
 		c.reasons.blockedBy(g, missing)
 	}

@@ -294,7 +294,9 @@ func (g *gang) triesAnew(pods map[string]*pod) {
 	for _, p := range pods {
 		p.rejected = rejection{}
 	}
-	g.edits.pending = g.edits.pending || g.search.rejected.times > 0
+	if g.search.rejected.times > 0 {
+		g.edits.ask()
+	}
 	g.search.rejected = rejection{}
 }
 

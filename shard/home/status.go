@@ -147,7 +147,9 @@ func (c *common) epochOf(b api.BucketID) int64 {
 // seenStatus takes note of what a PodGroup shows.
 func (c *reports) seenStatus(g *gang) {
 	if g.name.Kind != api.BasaltGroup {
-		g.started = g.started || g.group.Shown.Scheduled.Yes && g.charge.yields == nil && !g.status.RecallsStart(c.now)
+		if g.group.Shown.Scheduled.Yes && g.charge.yields == nil && !g.status.RecallsStart(c.now) {
+			g.hadMinimum()
+		}
 		c.podGroups.SeenOfGroup(g.status, g.group.Shown)
 		c.touch(g)
 		return
@@ -158,13 +160,13 @@ func (c *reports) seenStatus(g *gang) {
 	switch {
 	case g.charge.yields != nil, g.status.RecallsStart(c.now): // it is being taken back
 	case shows(g.group.Status, v1beta1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
-		g.started = true
+		g.hadMinimum()
 	case g.status.ShowsPreempted() && g.started && !g.charge.reserved && g.tally.bound == 0: // what was seen before is out of date
 		c.beginAnew(g)
 	}
 	if !g.started && g.yielded == "" { // a predecessor evicted it, and what it said of that stays until the gang starts again
 		if s := g.group.Status; shows(s, v1beta1.ConditionDisruptionTarget) {
-			g.yielded = report.Short(meta.FindStatusCondition(s.Conditions, v1beta1.ConditionDisruptionTarget).Message)
+			g.wasEvicted(report.Short(meta.FindStatusCondition(s.Conditions, v1beta1.ConditionDisruptionTarget).Message))
 		}
 	}
 	c.touch(g)

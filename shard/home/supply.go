@@ -17,6 +17,13 @@ type unplaced struct {
 	at      time.Time
 }
 
+// tell takes note of what the coordinator is told, nothing for no demand.
+func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
+	if *u = (unplaced{}); !demand.IsZero() {
+		*u = unplaced{demand, repairs, now}
+	}
+}
+
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
 // asked why none of them takes one of its pods.
 func (c *reasons) blockedForSupply(g *gang, a *reserveCall) {
@@ -28,5 +35,5 @@ func (c *reasons) blockedForSupply(g *gang, a *reserveCall) {
 		c.blockedShort(g, &shortage{pod: a.pods[0].Pod, class: a.pods[0].asked, of: len(a.pods), denied: a.denied})
 		return
 	}
-	g.blocked = report.Denied(a.denied)
+	g.block(report.Denied(a.denied))
 }

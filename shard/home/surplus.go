@@ -59,7 +59,7 @@ func (c *claims) onShrink(m *wire.Shrink) {
 		return
 	}
 	if m.GetReservationRevision() > ch.revision {
-		ch.revision = m.GetReservationRevision()
+		ch.moved(m.GetReservationRevision())
 	}
 	c.evictions.condemned(g, m.GetCondemned(), m.GetTo())
 	if len(m.GetPods()) == 0 {

@@ -260,26 +260,12 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	if err != nil {
 		amounts = nil
 	}
-	g.charge = charge{
-		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
-		pods:   r.GetPods(),
-		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: err != nil,
-		inherited: true, found: amounts.Value("pods"),
-		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
-	}
-	g.charge.victims = victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims())
-	if g.charge.claimed() && amounts.IsZero() && !g.charge.closed && err == nil {
-		g.charge.reserved = false // the record is no more than its claim
-	}
+	g.charge.inherit(r, revision, amounts, err == nil)
 	g.charge.condemn(r.GetCondemned(), r.GetShrinks())
 	for _, uid := range intents {
-		if g.unknown == nil {
-			g.unknown = map[string]bool{}
-		}
-		g.unknown[uid] = true
+		g.hasIntent(uid)
 	}
-	g.tally = c.census.count(g)
-	g.charge.started = r.GetStarted()
+	c.census.recount(g)
 	g.startedBefore()
 	if to := r.GetYields(); to != nil && g.charge.closed {
 		c.yield(g, to)
@@ -291,14 +277,14 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		return // it goes on as it is
 	}
 	if !started && g.tally.alive > 0 && (g.boundByUs() || !wholly) { // it was being placed
-		g.boundSince = c.now
+		g.bindsFrom(c.now)
 	}
 	for _, p := range g.members {
 		if p.stage != bound {
 			p.stage = nowhere
 		}
 	}
-	g.rooms.kept = g.charge.claimed()
+	g.rooms.keep(g.charge.claimed())
 	switch {
 	case g.charge.closed:
 		c.touchAll(g)
@@ -310,17 +296,6 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 		c.touchAll(g)
 	}
 	c.touch(g)
-}
-
-// startedBefore takes note that an inherited gang had its minimum, if its reservation says so, also by being for less: while a gang is
-// completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods. What this
-// home has given back since says nothing: it may not have known of the PodGroup then.
-func (g *gang) startedBefore() {
-	ch := &g.charge
-	fewer := ch.inherited && !ch.closed && !ch.forced && ch.found < int64(g.minCount())
-	if g.group != nil && ch.yields == nil && ch.reserved && g.tally.bound > 0 && (ch.started || fewer) {
-		g.started = true
-	}
 }
 
 // boundOf returns the bound pods that a reservation names.
@@ -338,12 +313,12 @@ func (c *takeover) boundOf(r *wire.ReservationRecord) []string {
 // newStray makes a gang of a reservation whose PodGroup, or pod, is not there. Where the reservation does not name its pods,
 // their labels do.
 func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
-	g := c.newGang(ref.GetUid(), ref.GetQueue())
-	g.name = intake.Name{Namespace: ref.GetNamespace(), Name: ref.GetName(), Kind: api.GroupKind(ref.GetKind())}
+	g := c.newGang(ref.GetUid(), ref.GetQueue(),
+		intake.Name{Namespace: ref.GetNamespace(), Name: ref.GetName(), Kind: api.GroupKind(ref.GetKind())})
 	g.single = ref.GetSingle()
-	g.ownerless = c.now
+	g.strays(c.now)
 	if ref.GetSingle() || g.name.Kind == api.ImpliedGroup { // all pods are known: it is gone
-		g.ownerless = c.now.Add(-c.cfg.StrayAfter)
+		g.strays(c.now.Add(-c.cfg.StrayAfter))
 	}
 	if grp := c.objects.Group(g.name); grp != nil && grp.UID == g.id {
 		c.homeGroup(grp) // its queue is another one now
@@ -378,7 +353,7 @@ func (c *Core) awaitPodGroup(g *gang) {
 		return
 	}
 	if g.tally.bound > 0 {
-		g.gone = true
+		g.isGone()
 		c.endStray(g)
 		c.touchAll(g)
 		c.retreat(g, startOver)
@@ -389,14 +364,14 @@ func (c *Core) awaitPodGroup(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
-	g.charge.open = &call{serial: c.serial(g)}
+	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 }
 
 // endStray stops waiting for the PodGroup of a gang. Its bound pods, finished ones included, may belong to a PodGroup that was
 // made under the same name.
 func (c *Core) endStray(g *gang) {
-	g.ownerless = time.Time{}
+	g.found()
 	for _, uid := range api.SortedKeys(g.members) {
 		c.resolveMembership(g.members[uid])
 	}
@@ -414,11 +389,10 @@ func (c *Core) onKnown(m *wire.Known) {
 		case g != nil && attempt == g.charge.attempt && (g.charge.claimed() || g.claim != nil): // the record may be no more than its claim
 		case g == nil:
 			g = c.newStray(ref, true)
-			g.charge = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
+			g.charge.isListed(attempt)
 			c.touch(g)
 		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.reserve == nil && !g.leaving():
-			g.charge.attempt = attempt // we gave it back, and it is still there
-			g.charge.reserved, g.charge.stale = true, true
+			g.charge.isBack(attempt) // we gave it back, and it is still there
 			if g.state == collecting && g.tally.bound == 0 {
 				c.release(g)
 			}
@@ -429,7 +403,7 @@ func (c *Core) onKnown(m *wire.Known) {
 			if a := g.charge.reserve; !a.doubted {
 				a.doubted, a.listed, a.sent, a.every = true, false, time.Time{}, 0
 			} else {
-				g.charge.attempt = max(g.charge.attempt, attempt)
+				g.charge.tries(attempt)
 				c.release(g)
 			}
 			c.touch(g)
@@ -456,7 +430,7 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 		if o := g.charge.open; o != nil {
 			o.sent, o.every = time.Time{}, 0
 		}
-		g.charge.stuck = call{}
+		g.charge.unstick()
 		if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
 			x.claim = call{} // the former one may have accepted it
 		} else if x != nil {

@@ -12,7 +12,7 @@ func TestTraceOf(t *testing.T) {
 		for _, started := range []bool{false, true} {
 			for _, kind := range []string{spanReserve, spanHold, spanBind} {
 				c := New(Config{Self: "a", Tracing: tracing})
-				g := &gang{id: "g", started: started}
+				g := &gang{id: "g", life: life{started: started}}
 				got, want := c.traceOf(g, kind), kind
 				if started && kind == spanHold {
 					want = spanBind

@@ -22,9 +22,7 @@ func (c *common) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
 	if !demand.IsZero() && same && c.now.Before(was.at.Add(unplacedAgain)) {
 		return
 	}
-	if *was = (unplaced{}); !demand.IsZero() {
-		*was = unplaced{demand, repairs, c.now}
-	}
+	was.tell(demand, repairs, c.now)
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{
 		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand), Repairs: repairs}}})
 }

@@ -78,18 +78,18 @@ func (c *Core) volumesReady(g *gang) bool {
 	switch {
 	case waiting > 0 && c.now.Before(limit):
 		c.wakeAt(g, limit)
-		g.blocked = report.VolumesAwaited(pods, g.awaitsVolumes())
+		g.block(report.VolumesAwaited(pods, g.awaitsVolumes()))
 		c.reports.tellVolumes(g)
 		for _, cm := range g.commits {
 			c.sendPrepare(g, cm)
 		}
 		return false
 	case waiting > 0:
-		g.blocked = report.VolumesLate(c.cfg.VolumesWithin, g.awaitsVolumes())
+		g.block(report.VolumesLate(c.cfg.VolumesWithin, g.awaitsVolumes()))
 	case failed != nil:
-		g.blocked = g.volumeFailed(failed)
+		g.block(g.volumeFailed(failed))
 	default:
-		g.blocked = report.Reason{}
+		g.unblock()
 		g.trouble = trouble{}
 		return true
 	}
@@ -187,7 +187,7 @@ func (c *searchers) fillVolumes(g *gang, cm *commit) bool {
 	}
 	words := g.awaitsVolumes()
 	cm.ready, cm.told = true, true
-	g.blocked = report.VolumesLate(c.cfg.VolumesWithin, words)
+	g.block(report.VolumesLate(c.cfg.VolumesWithin, words))
 	c.pauseForVolumes(g)
 	return true
 }
@@ -251,7 +251,7 @@ func (c *searchers) onReady(from api.Incarnation, m *wire.Ready) {
 	case len(cm.failed) == 0:
 		g.volumesFailed = 0
 	case g.state != preparing:
-		g.blocked = g.volumeFailed(cm.failed[0])
+		g.block(g.volumeFailed(cm.failed[0]))
 		c.pauseForVolumes(g)
 	}
 	c.mark(g)

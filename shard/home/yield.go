@@ -59,19 +59,16 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 // yield takes note that a gang is closed because others are to start.
 func (c *common) yield(g *gang, to *wire.Yielding) {
 	ch := &g.charge
-	ch.closed, ch.yields, ch.reserve, ch.open = true, to, nil, nil
-	ch.claim, ch.awaits, ch.within, ch.victims, g.claim = 0, nil, nil, nil, nil
-	ch.recalls = g.started || ch.inherited // of one that this home knows not to have started, no status says so
+	ch.yield(to, g.started || ch.inherited) // no status says so of one that this home knows not to have started
+	g.endClaim()
 	g.status.RecallStart(c.now)
-	g.started = false
-	g.repair = repair{}
-	g.yielded = report.Short(to.GetWhy())
-	g.blocked = report.Yielded(to)
+	g.life.yields(report.Short(to.GetWhy()))
+	g.block(report.Yielded(to))
 }
 
 // startForgotten reports whether nothing says any more that a gang has started, once nothing of it is bound.
 func (c *common) startForgotten(g *gang) bool {
-	g.started = false
+	g.forgetStart()
 	if g.group == nil || g.name.Kind == api.ImpliedGroup || !c.writesGroup(g) {
 		return true
 	}
