@@ -73,6 +73,9 @@ type tried struct {
 	failed map[string]failure // domains that had less room than was said, by their values
 }
 
+// take counts a domain that is tried.
+func (t *tried) take() { t.areas++ }
+
 // failure is the last time that a domain failed.
 type failure struct {
 	search int                  // search.count then

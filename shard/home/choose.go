@@ -187,7 +187,8 @@ func (c *shards) nextInArea(s *search, r *round, missing []*pod) (next option, f
 func (c *shards) mayTry(g *gang, r *round) bool {
 	s := &g.search
 	if !r.trying && (s.tried.IsZero() || s.triedNodes != c.nodes || !c.now.Before(s.tried.Add(c.cfg.TryEvery))) {
-		r.trying, s.tried, s.triedNodes = true, c.now, c.nodes
+		r.trying = true
+		s.tryMore(c.now, c.nodes)
 	}
 	return r.trying
 }

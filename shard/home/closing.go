@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -64,7 +63,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		g.allResolved()
 		switch {
 		case !w.keep:
-			clear(g.search.touched)
+			g.search.asksNobody()
 		case w.all:
 			c.touchAll(g)
 		}
@@ -123,7 +122,8 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 
 // resume decides how a gang goes on of which no shard has anything but bound pods.
 func (c *Core) resume(g *gang, why cause) {
-	g.search.since, g.search.mendBy = time.Time{}, time.Time{}
+	g.search.stop()
+	g.search.mended()
 	switch {
 	case g.charge.yields != nil && g.state == withdrawing: // since it began to withdraw, maybe
 		c.become(g, evicting)

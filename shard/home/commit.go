@@ -180,7 +180,7 @@ func (c *Core) prepare(g *gang) {
 			return
 		}
 		if s.mendBy.IsZero() {
-			s.mendBy = c.now.Add(c.cfg.MendWithin)
+			s.mendUntil(c.now.Add(c.cfg.MendWithin))
 		}
 		if !c.now.Before(s.mendBy) {
 			c.retreat(g, startOver)
@@ -273,7 +273,7 @@ func (c *Core) fill(g *gang, seeks bool) {
 		c.census.recount(g)
 	}
 	if seeks && c.seek(g) {
-		g.search.since, g.search.backoff, g.search.levels = time.Time{}, 0, nil
+		g.search.succeed()
 		if g.tally.candidates == g.tally.charged && g.started && (g.volumesFailed == 0 || g.tally.candidates == 0) {
 			g.unblock()
 		}
@@ -439,7 +439,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 func (c *searchers) refused(g *gang) {
 	s := &g.search
 	g.nextOrder()
-	if s.refusals++; s.refusals <= refusedAtOnce {
+	if s.refuse() <= refusedAtOnce {
 		return
 	}
 	c.pauseLonger(g, c.cfg.BackoffMin, s.refusals-refusedAtOnce-1, c.cfg.BackoffMax)
@@ -486,7 +486,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 				c.tellBound(p, r.GetNode())
 			}
 			p.ours = true
-			g.search.refusals = 0
+			g.search.accept()
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:
 			shard := p.shard

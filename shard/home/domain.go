@@ -156,19 +156,17 @@ func (c *rules) ties(g *gang) (keys []string) {
 // confine chooses the domain of a gang's next round, or the domains, if it is to have any, and reports whether the round may begin.
 func (c *Core) confine(g *gang, missing []*pod) bool {
 	s := &g.search
-	s.area = nil
+	s.confine(nil)
 	levels := c.domains.domainLevels(g)
 	if len(levels) == 0 {
 		return true
 	}
-	if s.since.IsZero() {
-		s.since = c.now
-	}
+	s.begin(c.now)
 	if len(s.levels) != len(levels) {
-		s.levels = make([]tried, len(levels))
+		s.tryLevels(len(levels))
 	}
 	if !slices.ContainsFunc(s.levels, func(t tried) bool { return t.areas > 0 }) {
-		s.room, s.nodes = c.shards.room, c.shards.nodes
+		s.see(c.shards.room, c.shards.nodes)
 	}
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
 	founds := g.group == nil // more pods are to come, which have to go to the domain that is chosen now
@@ -212,10 +210,11 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			a, most = sv.find(w, pin, t)
 		}
 		if a != nil && t.areas < areasTried {
-			if t.areas++; founds {
+			if t.take(); founds {
 				c.domains.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
 			}
-			a.level, a.keeps, s.area = i, holds && !level.required && (w.parts == nil || !g.started), a
+			a.level, a.keeps = i, holds && !level.required && (w.parts == nil || !g.started)
+			s.confine(a)
 			return true
 		}
 		if a == nil && sv.taken && t.areas == 0 { // by others: what there is now is not known
@@ -309,12 +308,12 @@ func (x *survey) find(w wanted, pin []string, but *tried) (a *area, most int) {
 // waitForDomain puts a gang to sleep that finds no domain.
 func (c *domains) waitForDomain(g *gang, why report.Reason) {
 	s := &g.search
-	s.short = nil
+	s.explain(nil)
 	g.block(why)
 	late := g.started && !c.now.Before(s.since.Add(c.cfg.GiveUpAfter))
 	c.searchers.sleep(g, false)
 	if late {
-		s.gaveUp = true
+		s.giveUp(true)
 		c.uncharge(g)
 	}
 }
@@ -373,7 +372,7 @@ func (c *domains) endInArea(g *gang, r *round, missing []*pod) {
 			s.levels[r.area.level].fail(of, s.count, held[of])
 		}
 	}
-	s.round = nil
+	s.ends()
 	switch {
 	case r.area.part:
 		g.forgetParts()

@@ -121,7 +121,7 @@ func (c *Core) collect(g *gang) {
 		if c.pacing.limitRestarts(g) {
 			return
 		}
-		g.search.vain = c.reasons.noNode(g)
+		g.search.fitNowhere(c.reasons.noNode(g))
 		switch {
 		case g.search.vain.None():
 		case g.boundByUs():

@@ -114,9 +114,6 @@ func (s *shortage) ofOne(words string) string {
 	return strings.Replace(words, " nodes are available", " nodes are available to such a pod by itself", 1)
 }
 
-// unexplain forgets for what a gang lacks room.
-func (g *gang) unexplain() { g.search.short = nil }
-
 // blockedBy has a gang blocked because some of its pods found no room.
 func (c *reasons) blockedBy(g *gang, missing []*pod) {
 	p := missing[0]
@@ -125,7 +122,7 @@ func (c *reasons) blockedBy(g *gang, missing []*pod) {
 
 // blockedShort has a gang blocked for want of room, and has node shards asked why there is none.
 func (c *reasons) blockedShort(g *gang, s *shortage) {
-	g.search.short = s
+	g.search.explain(s)
 	g.block(c.whyShort(g, c.whyNoRoom(g, s)))
 }
 

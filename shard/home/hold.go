@@ -17,11 +17,6 @@ import (
 // ever had: a gang that sits on partial holds starves gangs that could start with that capacity. The one patient gang is the
 // exception. A gang that does not find enough within Config.GiveUpAfter gives its reservation back.
 
-func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals, s.overtaken = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0, 0
-	s.vain, s.unfit, s.aside, s.order, s.orders = report.Reason{}, nil, aside{}, 0, 0
-}
-
 // valid reports whether what is reserved is still what is to be placed.
 func (c *common) valid(g *gang) bool {
 	return g.charge.reserved && g.charge.reserve == nil && !g.charge.stale && c.obstacle(g).None() &&
@@ -48,9 +43,7 @@ func (c *Core) awaitPermit(g *gang) {
 	if c.searchers.asleep(g) || !c.rules.barred(g) && !c.searchers.takeSlot(g) {
 		return
 	}
-	if g.search.since.IsZero() {
-		g.search.since = c.now
-	}
+	g.search.begin(c.now)
 	c.become(g, holding)
 }
 
@@ -105,7 +98,7 @@ func (c *Core) hold(g *gang) {
 		return
 	}
 	c.traceHeld(g)
-	g.search.mendBy = time.Time{}
+	g.search.mended()
 	c.become(g, preparing)
 }
 
@@ -182,7 +175,7 @@ func (c *searchers) releaseStalled(g *gang) {
 		return
 	}
 	c.releaseHeld(g)
-	s.backoff = c.cfg.BackoffMax
+	s.backOff(c.cfg.BackoffMax)
 	s.sleep.notBefore = c.now.Add(s.backoff)
 	s.sleep.early = s.sleep.notBefore
 	c.touch(g)
@@ -236,6 +229,6 @@ func (c *common) uncharge(g *gang) {
 			p.charged = false
 		}
 	}
-	g.search.since = time.Time{}
+	g.search.stop()
 	c.touch(g)
 }

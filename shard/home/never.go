@@ -20,7 +20,7 @@ func (c *reasons) noNode(g *gang) report.Reason {
 	if g.isUnfit() && (g.started || !c.setAside(g, fits)) {
 		return s.reason(c.whyNoRoom(g, s).said(1))
 	}
-	g.search.unfit = nil
+	g.search.mayFit()
 	for {
 		r, of, lacks := c.rules.neverFits(g)
 		if r.None() {
@@ -68,7 +68,7 @@ func (g *gang) isUnfit() bool {
 
 // askAnew asks for the reservation of a gang once more, for the pods that it has now. vain is what noNode says of it.
 func (c *Core) askAnew(g *gang, pods []*pod, vain report.Reason) {
-	if g.search.vain = vain; vain.None() {
+	if g.search.fitNowhere(vain); vain.None() {
 		c.searchers.wakeUp(g)
 	}
 	c.requestQuota(g, pods, false)
@@ -99,7 +99,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	case s.sleep != nil && (s.unfit == nil || g.isUnfit()) && c.searchers.asleep(g):
 		return false
 	case a.nodes != c.shards.nodes: // what a search found may not hold any more
-		s.unfit = nil
+		s.mayFit()
 	}
 	vain := c.reasons.noNode(g)
 	if vain.None() && !a.vain.None() && joins && g.tally.chargeable == 0 {
@@ -110,7 +110,8 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 		c.askAnew(g, g.choose(), vain)
 		return true
 	}
-	s.vain, a.vain, a.nodes = vain, vain, c.shards.nodes
+	s.fitNowhere(vain)
+	a.vain, a.nodes = vain, c.shards.nodes
 	if !vain.None() {
 		c.searchers.sleepInVain(g, a)
 	}
@@ -119,7 +120,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 
 // sleepInVain puts a gang to sleep until nodes are others than those that its request is about.
 func (c *searchers) sleepInVain(g *gang, a *reserveCall) {
-	g.search.room, g.search.nodes = c.shards.room, a.nodes
+	g.search.see(c.shards.room, a.nodes)
 	c.sleep(g, true)
 	if others := g.search.aside; others.drawn > 0 {
 		g.search.sleep.latest = others.again // when others of its pods are drawn
@@ -137,7 +138,7 @@ func (c *reasons) blockedInVain(g *gang, a *reserveCall) {
 		c.blockedShort(g, &said)
 		return
 	}
-	g.search.short = nil
+	g.search.explain(nil)
 	g.block(report.InVain(a.vain, a.denied))
 }
 

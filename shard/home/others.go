@@ -33,6 +33,26 @@ func (a *aside) pauses(c *common, of int) {
 	*a = aside{again: c.now.Add(pause), of: of, drawn: a.drawn}
 }
 
+// set sets pods aside.
+func (a *aside) set(pods map[string]bool) { a.pods = pods }
+
+// setBut sets all pods aside but some, at once.
+func (a *aside) setBut(all, but []*pod) {
+	a.pods, a.again = map[string]bool{}, time.Time{}
+	for _, p := range all {
+		a.pods[p.UID] = true
+	}
+	for _, p := range but {
+		delete(a.pods, p.UID)
+	}
+}
+
+// draw counts a draw, and returns how many there were.
+func (a *aside) draw() int {
+	a.drawn++
+	return a.drawn
+}
+
 // waitsForFirst reports whether it is the turn of the pods that came first.
 func (c *common) waitsForFirst(g *gang) bool {
 	a := &g.search.aside
@@ -107,8 +127,8 @@ func (c *searchers) reorders(g *gang) bool {
 	if s.orders >= s.ordersNow() || c.now.Before(s.reorder) || !unlike(g, false) {
 		return false
 	}
-	s.orders++
-	s.order++
+	s.tryOrder()
+	s.turnOrder()
 	s.fails() // domains that failed may do for another order
 	c.releaseHeld(g)
 	c.mark(g)
@@ -187,7 +207,7 @@ func (c *common) setAside(g *gang, keep func(*pod) bool) bool {
 		s.aside.pauses(c, len(g.members))
 		return false
 	}
-	s.aside.pods = next
+	s.aside.set(next)
 	return true
 }
 
@@ -200,18 +220,12 @@ func (c *rules) drawOthers(g *gang) bool {
 	}
 	all, needs := g.pick((*pod).candidate), g.stillNeeds()
 	for pool := slices.Clone(all); len(pool) > needs; {
-		if s.aside.drawn++; s.aside.drawn%drawsAtOnce == 0 {
+		if s.aside.draw()%drawsAtOnce == 0 {
 			break
 		}
-		s.order = max(s.order+1, firstDrawn)
+		s.drawOrder()
 		slices.SortStableFunc(pool, s.drawnBefore)
-		s.aside.pods, s.aside.again = map[string]bool{}, time.Time{}
-		for _, p := range all {
-			s.aside.pods[p.UID] = true
-		}
-		for _, p := range pool[:needs] {
-			delete(s.aside.pods, p.UID)
-		}
+		s.aside.setBut(all, pool[:needs])
 		why, of, _ := c.neverFits(g)
 		if why.None() {
 			return true
@@ -314,6 +328,6 @@ func unlike(g *gang, all bool) bool {
 // not go together.
 func (g *gang) nextOrder() {
 	if s := &g.search; !g.single && !g.started && unlike(g, false) {
-		s.order++
+		s.turnOrder()
 	}
 }

@@ -54,10 +54,10 @@ func (c *Core) seek(g *gang) bool {
 		if !s.gaveUp {
 			c.tellUnplaced(g, nil, false)
 		}
-		if s.round = nil; g.tally.held == 0 {
-			s.area = nil
+		if s.ends(); g.tally.held == 0 {
+			s.confine(nil)
 		} else {
-			s.area = s.area.forgetSurvey()
+			s.confine(s.area.forgetSurvey())
 		}
 		return true
 	}
@@ -83,13 +83,11 @@ func (c *Core) seek(g *gang) bool {
 		if !c.searchers.takeSlot(g) || !c.confine(g, missing) {
 			return false
 		}
-		s.round = &round{area: s.area, scatters: s.scatters(), asked: map[api.Incarnation]bool{},
+		s.beginRound(&round{area: s.area, scatters: s.scatters(), asked: map[api.Incarnation]bool{},
 			done: map[api.Incarnation]bool{}, refused: map[api.Incarnation]bool{}, more: map[api.Incarnation]int{},
-			never: map[gradeKey]bool{}, vain: map[gradeKey]bool{}}
-		s.room, s.nodes = c.shards.room, c.shards.nodes
-		if s.since.IsZero() {
-			s.since = c.now
-		}
+			never: map[gradeKey]bool{}, vain: map[gradeKey]bool{}})
+		s.see(c.shards.room, c.shards.nodes)
+		s.begin(c.now)
 	}
 	r := s.round
 	if c.awaitsShard(g, r) {
@@ -217,7 +215,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		return
 	}
 	if r.pauses {
-		g.search.overtaken++
+		g.search.overtake()
 		g.search.ends()
 		c.searchers.pauseUntil(g, c.now.Add(leanedPause))
 		c.searchers.freeSlot(g)
@@ -237,13 +235,14 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	if never != nil && (all || !g.started) {
 		s := &shortage{pod: never.Pod, class: never.asked, never: true}
 		if c.reasons.blockedShort(g, s); !g.started && g.state == holding {
-			g.search.unfit, g.search.short = s, nil
+			g.search.unfits(s)
+			g.search.explain(nil)
 			g.unblock() // it is said once it is known whether there is quota
 			c.retreat(g, giveUp)
 			return
 		}
 		c.searchers.sleep(g, true)
-		g.search.gaveUp = g.started
+		g.search.giveUp(g.started)
 		c.uncharge(g)
 		return
 	}
@@ -262,7 +261,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	}
 	if g.started && !c.now.Before(g.search.since.Add(c.cfg.GiveUpAfter)) {
 		c.searchers.sleep(g, false)
-		g.search.gaveUp = true
+		g.search.giveUp(true)
 		c.uncharge(g)
 		return
 	}
@@ -375,9 +374,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			n++
 		}
 	}
-	if n > g.search.most {
-		g.search.most, g.search.gained = n, c.now
-	}
+	g.search.gain(n, c.now)
 	for _, f := range m.GetRefused() {
 		if int(f.GetPodClass()) < len(r.classes) {
 			class := r.classes[f.GetPodClass()]

@@ -286,7 +286,7 @@ func (g *gang) reject(p *pod, now time.Time, words string) {
 	if p.rejected.why != nil {
 		p.charged = false
 	}
-	g.search.order = max(g.search.order+1, firstDrawn)
+	g.search.drawOrder()
 }
 
 // triesAnew has a gang forget what the API server said: it was edited, or a pod of it.

@@ -27,7 +27,7 @@ func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
 // asked why none of them takes one of its pods.
 func (c *reasons) blockedForSupply(g *gang, a *reserveCall) {
-	g.unexplain()
+	g.search.explain(nil)
 	if explain := a.at.Add(c.cfg.ConditionAfter / 2); c.now.Before(explain) {
 		c.wakeAt(g, explain)
 	} else if len(a.pods) > 0 {

@@ -134,7 +134,7 @@ func (c *common) shardsLeft(g *gang) {
 			}
 		}
 		if !wrote && len(g.lost) == 0 && g.state != withdrawing {
-			delete(g.search.touched, shard)
+			g.search.forgetShard(shard)
 		}
 	}
 	if left {
