@@ -51,7 +51,7 @@ func (c *Core) admit(g *gang) {
 		return
 	}
 	for _, p := range g.members {
-		p.charged = false // or the request would name it
+		p.uncharge() // or the request would name it
 	}
 	if ch.reserve != nil || !ch.reserved || ch.stale || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
 		g.admission.since = time.Time{}

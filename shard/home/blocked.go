@@ -18,12 +18,6 @@ import (
 // gang.blocked holds the reason, and is kept until another one or none holds: that a gang did not fit stays the reason while it
 // requests its reservation again. gang.uncharged holds why pods that somebody else bound are not charged.
 
-// block takes note of why the gang is blocked: this reason replaces the one of before.
-func (g *gang) block(why report.Reason) { g.blocked = why }
-
-// unblock takes note that nothing is in the gang's way.
-func (g *gang) unblock() { g.blocked = report.Reason{} }
-
 // closedToPods returns why no further pod of a PodGroup is placed, whatever capacity and quota there are.
 func (c *common) closedToPods(g *gang) report.Reason {
 	switch {

@@ -3,9 +3,6 @@ package home
 import (
 	"slices"
 	"time"
-
-	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/fault"
 )
 
 // The charge of a gang: what its reservation is for, and how it is kept at what its pods need. Before a gang starts, it is charged
@@ -23,10 +20,10 @@ func (c *Core) adoptCharge(g *gang) bool {
 		return false
 	}
 	for _, p := range g.members {
-		p.charged = false
+		p.uncharge()
 	}
 	for _, p := range pods {
-		p.charged = true
+		p.charge()
 	}
 	return true
 }
@@ -95,7 +92,7 @@ func (c *Core) adjust(g *gang) {
 				break
 			}
 			if ch.names(g, extra[0]) && (ch.reserve == nil || ch.reserve.covers(g, extra[:1])) { // an open request may be granted yet
-				extra[0].charged = true
+				extra[0].charge()
 				c.touch(g)
 			} else {
 				replacing = append(replacing, extra[0])
@@ -175,40 +172,6 @@ func askToOpen(c *Core, g *gang) {
 		return
 	}
 	c.requestQuota(g, nil, true)
-}
-
-// demand returns what the gang is charged for some of its pods: what they request, and no less than its floor. It reports an excess
-// as sumBounded does.
-func (g *gang) demand(pods []*pod) (total api.Resources, excess bool) {
-	total, excess = sumBounded(pods)
-	if total = g.withFloor(total); len(total) > api.MaxGangResources {
-		total, _ = total.Foremost(api.MaxGangResources, nil)
-		excess = true
-	}
-	return total, excess
-}
-
-// withFloor returns amounts that are no less than the gang's floor.
-func (g *gang) withFloor(amounts api.Resources) api.Resources {
-	if floor := g.floor(); len(floor) > 0 && !fault.On(fault.FloorLost) {
-		return amounts.Max(floor)
-	}
-	return amounts
-}
-
-// floor returns the least that the gang is charged, whatever its pods request: a Volcano PodGroup says so for pods that come later,
-// as the executors of a Spark driver do. Once pods are bound, what was granted of it is kept, as long as enough of them are not
-// finished, and nothing more of it is requested.
-func (g *gang) floor() api.Resources {
-	switch t := &g.tally; {
-	case g.group == nil || len(g.group.Floor) == 0 || g.leaving():
-		return nil
-	case !g.started && g.state != binding && g.state != running:
-		return g.group.Floor
-	case t.unfinished < g.minCount() || t.bound+t.committed == 0:
-		return nil
-	}
-	return g.group.Floor.Min(g.charge.amounts).Positive()
 }
 
 // unremembered reports whether no heir would know that the gang has started: its record does not say so, and there is no object with a

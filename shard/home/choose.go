@@ -223,7 +223,8 @@ func (r *round) scatter(by *search, o *option) {
 		o.pods = some
 		return
 	}
-	r.asked[o.shard], o.turn = true, by.turnOf(o.shard, true)
+	r.ask(o.shard)
+	o.turn = by.turnOf(o.shard, true)
 }
 
 // turnOf returns when a shard is asked, among others, once more after all: 0 where it is not drawn.

@@ -362,26 +362,6 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 	}
 }
 
-// victimNames returns whom users of a namespace are told of. Who may get a gang there may not get those of others:
-// they are counted.
-func victimNames(namespace string, victims []*wire.Victim) (out []string) {
-	others := 0
-	for _, v := range victims {
-		if v.GetGang().GetNamespace() == namespace {
-			out = append(out, victimName(v))
-		} else {
-			others++
-		}
-	}
-	switch {
-	case others == 1:
-		out = append(out, "1 gang of another namespace")
-	case others > 0:
-		out = append(out, fmt.Sprintf("%d gangs of other namespaces", others))
-	}
-	return out
-}
-
 // union returns the strings of both, each once.
 func union(a, b []string) []string {
 	out := slices.Clone(a)

@@ -26,7 +26,7 @@ func TestNamespacePaysForPlans(t *testing.T) {
 		m.Candidates = append(m.Candidates, plan.Candidate{Gang: fmt.Sprint(i), Queue: "q", Demand: cpu(1), Side: 1})
 	}
 	x := &claiming{kinds: []plan.Class{{Requests: cpu(1), Pods: 1}}, nodes: []plan.Node{{Shard: "a", Free: cpu(1), Classes: []uint32{0}}}}
-	if _, _, ok := c.claims.findPlan(&gang{name: intake.Name{Namespace: "ns"}}, x, m); ok {
+	if _, _, ok := c.claims.findPlan(&gang{object: object{name: intake.Name{Namespace: "ns"}}}, x, m); ok {
 		t.Fatal("there is a plan")
 	}
 	if spent := c.claims.plans.Spent(now, "ns"); spent < plan.Budget {

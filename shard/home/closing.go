@@ -61,6 +61,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 			c.podFree(p)
 		}
 		g.allResolved()
+		g.commits = nil
 		switch {
 		case !w.keep:
 			g.search.asksNobody()
@@ -95,7 +96,7 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 			p = c.claim(g, b.GetPodUid())
 		}
 		if p != nil && !p.Finished {
-			p.ours = true
+			p.own()
 			if p.stage != bound {
 				c.podBound(p, b.GetNode())
 				delete(w.sent, p.UID)
@@ -105,16 +106,13 @@ func (c *Core) onWithdrawn(from api.Incarnation, m *wire.Withdrawn) {
 	for _, uid := range m.GetSentPodUids() {
 		p := g.members[uid]
 		if p != nil && p.stage == bound {
-			p.ours = true // by that Binding
+			p.own() // by that Binding
 			continue
 		}
 		w.sent[uid] = from
 		if p != nil {
-			if p.commit != nil && p.commit.shard != from {
-				p.commit = nil // an heir has it
-			}
-			p.stage, p.shard = committed, from
-			p.pinned, p.sure, p.ours = g.id, true, true
+			p.sentBy(from)
+			p.pinOwn(g.id)
 		}
 	}
 	c.mark(g)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -51,8 +50,8 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 		Bind: bindNow, Judge: cm.judged, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
 	}
 	for _, p := range pods {
-		p.stage, p.commit, p.doubt = committed, cm, time.Time{}
-		p.pinned, p.sure, p.ours = g.id, true, true
+		p.commits(cm)
+		p.pinOwn(g.id)
 		cm.body.Pods = append(cm.body.Pods, &wire.PodRef{
 			Uid: p.UID, ResourceVersion: p.version, Namespace: p.Namespace, Name: p.Name, Node: p.node, PodClass: k.of(p.asked), Unbound: p.Unbound})
 	}
@@ -310,35 +309,6 @@ func (c *Core) doubt(g *gang, cm *commit) {
 	}
 }
 
-// doubted notes that an intent of a pod may exist of which no shard has reported anything for long.
-func (g *gang) doubted(uid string) {
-	g.leftWithout(uid)
-	g.inDoubt = true
-	g.hasIntent(uid)
-}
-
-// hasIntent notes that a pod had an intent whose outcome nobody has reported.
-func (g *gang) hasIntent(uid string) {
-	if g.unknown == nil {
-		g.unknown = map[string]bool{}
-	}
-	g.unknown[uid] = true
-}
-
-// leftWithIntent notes that a pod left while an intent of it might exist: it is in doubt until a node shard has
-// reported what became of it.
-func (g *gang) leftWithIntent(uid string) { g.lost[uid] = true }
-
-// leftWithout notes that no intent exists of a pod that left.
-func (g *gang) leftWithout(uid string) { delete(g.lost, uid) }
-
-// allResolved notes that no shard has an intent of the gang.
-func (g *gang) allResolved() {
-	clear(g.lost)
-	clear(g.unknown)
-	g.commits, g.inDoubt = nil, false
-}
-
 // tryOthers is fault.OthersTried.
 func (c *Core) tryOthers(g *gang, cm *commit) {
 	others := g.pick(func(p *pod) bool { return p.candidate() && !p.charged && p.stage == nowhere })
@@ -348,7 +318,8 @@ func (c *Core) tryOthers(g *gang, cm *commit) {
 		}
 		if p.gang == g && p.commit == cm && others[0].Class.Key == p.Class.Key {
 			c.podFree(p)
-			p.charged, others[0].charged = false, true
+			p.uncharge()
+			others[0].charge()
 			others = others[1:]
 		}
 	}
@@ -359,10 +330,7 @@ func (c *Core) podFree(p *pod) {
 	if p.stage == bound {
 		return
 	}
-	p.stage, p.shard, p.node, p.commit, p.doubt = nowhere, "", "", nil, time.Time{}
-	if p.Node == "" {
-		p.pinned, p.sure = "", false
-	}
+	p.free()
 	if g := p.gang; g != nil {
 		if g.group == nil || c.objects.Group(p.InGroup) != g.group {
 			c.resolveMembership(p)
@@ -399,7 +367,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 			continue
 		}
 		if kept && !without[p.UID] && len(without) > 0 && g.state != withdrawing { // a Withdraw drops holds
-			p.stage, p.commit = held, nil
+			p.keepsHold()
 		} else {
 			c.podFree(p)
 		}
@@ -415,7 +383,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		c.searchers.pause(g)
 	case wire.CommitOutcome_COMMIT_WITHDRAWN:
 		if !cm.prepared { // by somebody whose serials are ahead of ours
-			c.counter += 1 << 16
+			c.skipSerials()
 		}
 	case wire.CommitOutcome_COMMIT_TABLE_MOVED:
 		if c.table.Revision == cm.body.TableRevision { // the shard knows a newer one, which is on its way here
@@ -485,7 +453,7 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			if !p.isBound() {
 				c.tellBound(p, r.GetNode())
 			}
-			p.ours = true
+			p.own()
 			g.search.accept()
 			c.podBound(p, r.GetNode())
 		case wire.BindOutcome_BIND_FREE:
@@ -493,10 +461,10 @@ func (c *Core) onBindResults(m *wire.BindResults) {
 			if c.podFree(p); r.GetRejected() != "" {
 				g.reject(p, c.now, r.GetRejected())
 			} else {
-				p.prefer = shard
+				p.preferAt(shard)
 			}
 		case wire.BindOutcome_BIND_GONE:
-			p.gone = true
+			p.vanish()
 			c.podFree(p)
 		}
 	}

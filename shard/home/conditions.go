@@ -193,7 +193,8 @@ func (c *reports) conditionWritten(w write, e event.StatusWritten) {
 		}
 		gist := gistOf(w.message)
 		same := again && gist == p.gist
-		p.told, p.words, p.gist, p.retellAt = w.reason, report.Short(w.message), gist, c.now.Add(retellAfter)
+		p.tell(w.reason, report.Short(w.message), gist)
+		p.retellAt = c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
 		switch {
 		case w.reason == v1beta1.ReasonWaiting, same: // nothing failed, or nothing else

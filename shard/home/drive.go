@@ -236,12 +236,6 @@ func (c *reports) ends(g *gang) bool {
 	return true
 }
 
-// beginAnew forgets what was of a life that is over.
-func (c *reports) beginAnew(g *gang) {
-	g.life.over()
-	c.census.recount(g)
-}
-
 // bind completes a gang of which something may be bound, or closes it when that takes too long.
 func (c *Core) bind(g *gang) {
 	if g.tally.placed >= g.minCount() {

@@ -147,3 +147,16 @@ func (c *common) warn(g *gang, reason, message string) {
 	}
 	c.emit(about)
 }
+
+// tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
+func (c *reports) tellClaimed(g *gang) {
+	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+		Reason: v1beta1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
+	switch p := c.pods[g.id]; {
+	case p != nil: // a gang of one has its UID
+		said.Kind, said.Name = api.ImpliedGroup, p.Name
+	case g.group == nil || g.name.Kind == api.ImpliedGroup:
+		return
+	}
+	c.tell(said)
+}

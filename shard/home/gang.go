@@ -17,27 +17,18 @@ import (
 
 // gang is a gang of a bucket that is ours.
 type gang struct {
-	id        string // UID of the PodGroup, or of the pod
-	name      intake.Name
-	single    bool // a pod without a PodGroup,
-	orphan    bool // or one whose PodGroup does not exist
-	group     *intake.Group
-	gone      bool      // its PodGroup is gone
-	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
+	id string // UID of the PodGroup, or of the pod
+	object
 
-	queue     string // where it asks and is charged
-	bucket    api.BucketID
-	wantQueue string // what its objects name now
-	mismatch  bool
-	ref       *wire.GangRef
+	queue  string // where it asks and is charged
+	bucket api.BucketID
+	ref    *wire.GangRef
 
 	members map[string]*pod
-	order   []*pod          // members as inOrder sorted them, nil since one came or went
-	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
-	inDoubt bool            // an intent may exist that no shard has reported for long
-	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
-	tally   tally
-	life    // life.go
+	order   []*pod // members as inOrder sorted them, nil since one came or went
+	doubts
+	tally tally
+	life  // life.go
 
 	state state
 	first time.Time // when it was first seen
@@ -76,42 +67,93 @@ type gang struct {
 	dirty, large, dropped bool
 }
 
+// object is what is known of the PodGroup of a gang, or of the pod that is a gang of its own.
+type object struct {
+	name      intake.Name
+	single    bool // a pod without a PodGroup,
+	orphan    bool // or one whose PodGroup does not exist
+	group     *intake.Group
+	gone      bool      // its PodGroup is gone
+	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
+	wantQueue string    // what its objects name now,
+	mismatch  bool      // not all the same
+}
+
+// adopt takes note of the group, which was seen for the first time, or again.
+func (o *object) adopt(group *intake.Group) {
+	o.group, o.name, o.gone = group, group.Name, false
+	o.found()
+}
+
+// loseGroup takes note that the group is gone.
+func (o *object) loseGroup() { o.group, o.mismatch, o.gone = nil, false, true }
+
+// isGone takes note that the group, which was not seen, is not there any more.
+func (o *object) isGone() { o.gone = true }
+
+// isFor takes note of the queue that is named, and of whether pods disagree.
+func (o *object) isFor(queue string, mismatch bool) { o.wantQueue, o.mismatch = queue, mismatch }
+
+// strays takes note since when there is a reservation, and no object that was seen.
+func (o *object) strays(since time.Time) { o.ownerless = since }
+
+// found ends the wait for the object.
+func (o *object) found() { o.ownerless = time.Time{} }
+
+// doubts are the pods of a gang of which an intent may exist that is not known.
+type doubts struct {
+	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
+	inDoubt bool            // an intent may exist that no shard has reported for long
+	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
+}
+
+// doubted notes that an intent of a pod may exist of which no shard has reported anything for long.
+func (d *doubts) doubted(uid string) {
+	d.leftWithout(uid)
+	d.inDoubt = true
+	d.hasIntent(uid)
+}
+
+// hasIntent notes that a pod had an intent whose outcome nobody has reported.
+func (d *doubts) hasIntent(uid string) {
+	if d.unknown == nil {
+		d.unknown = map[string]bool{}
+	}
+	d.unknown[uid] = true
+}
+
+// leftWithIntent notes that a pod left while an intent of it might exist: it is in doubt until a node shard has
+// reported what became of it.
+func (d *doubts) leftWithIntent(uid string) { d.lost[uid] = true }
+
+// leftWithout notes that no intent exists of a pod that left.
+func (d *doubts) leftWithout(uid string) { delete(d.lost, uid) }
+
+// allResolved notes that no shard has an intent of the gang.
+func (d *doubts) allResolved() {
+	clear(d.lost)
+	clear(d.unknown)
+	d.inDoubt = false
+}
+
 func (c *Core) newGang(id, queue string, name intake.Name) *gang {
 	g := &gang{
-		id: id, name: name, queue: queue, wantQueue: queue, bucket: api.BucketOf(queue),
-		members: map[string]*pod{}, lost: map[string]bool{}, first: c.now, inherited: c.takeover.activating,
+		id: id, object: object{name: name, wantQueue: queue}, queue: queue, bucket: api.BucketOf(queue),
+		members: map[string]*pod{}, doubts: doubts{lost: map[string]bool{}}, first: c.now, inherited: c.takeover.activating,
 	}
 	if pace, known := c.paces.get(id); known {
+		pace.pending = true
 		g.edits = pace
-		g.edits.ask()
 	}
 	c.gangs[id] = g
 	return g
 }
 
-// adopt takes note of the gang's group, which was seen for the first time, or again.
-func (g *gang) adopt(group *intake.Group) {
-	g.group, g.name, g.gone = group, group.Name, false
-	g.found()
-	if g.status == nil {
-		g.status = &report.PodGroup{}
-	}
-}
+// block takes note of why the gang is blocked: this reason replaces the one of before.
+func (g *gang) block(why report.Reason) { g.blocked = why }
 
-// loseGroup takes note that the gang's group is gone.
-func (g *gang) loseGroup() { g.group, g.mismatch, g.gone = nil, false, true }
-
-// isFor takes note of the queue that the gang's objects name, and of whether they disagree.
-func (g *gang) isFor(queue string, mismatch bool) { g.wantQueue, g.mismatch = queue, mismatch }
-
-// isGone takes note that the gang's group, which was not seen, is not there any more.
-func (g *gang) isGone() { g.gone = true }
-
-// strays takes note since when the gang has a reservation, and no object that was seen.
-func (g *gang) strays(since time.Time) { g.ownerless = since }
-
-// found ends the wait for the gang's object.
-func (g *gang) found() { g.ownerless = time.Time{} }
+// unblock takes note that nothing is in the gang's way.
+func (g *gang) unblock() { g.blocked = report.Reason{} }
 
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
@@ -176,32 +218,10 @@ func (g *gang) moving() bool {
 	return !g.gone && g.ownerless.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
 }
 
-// boundByUs reports whether a pod of the gang's present life was bound by Basalt, for this gang.
-func (g *gang) boundByUs() bool {
-	for _, p := range g.members {
-		if g.lives(p) && (p.ours && p.Gang == g.id || p.Node == "") {
-			return true
-		}
-	}
-	return false
-}
-
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
 	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept ||
 		g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
-}
-
-// words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are
-// not charged.
-func (g *gang) words() report.Reason {
-	switch {
-	case g.finished():
-		return g.endWords()
-	case !g.blocked.None():
-		return g.blocked
-	}
-	return g.uncharged
 }
 
 // shows reports whether a PodGroup has a condition.
@@ -227,23 +247,6 @@ func (g *gang) preemptible() bool {
 func (g *gang) kept() bool {
 	says := g.saysPreemptible()
 	return says != nil && !*says
-}
-
-// mayClaim reports whether other gangs may be evicted so that this one can start, or so that one that has started gets
-// the further pod that it asks for.
-func (g *gang) mayClaim() bool {
-	if g.group != nil && g.group.Never {
-		return false
-	}
-	if !g.charge.reserve.grows() && (g.started || g.tally.bound > 0 || g.tally.placed > 0) {
-		return false
-	}
-	for _, p := range g.members {
-		if p.PreemptionNever && !p.Finished {
-			return false
-		}
-	}
-	return true
 }
 
 // writesGroup reports whether the status of a gang's group is Basalt's to write. One of Kubernetes' own is that of

@@ -200,25 +200,6 @@ func (c *searchers) releaseHeld(g *gang) {
 	c.census.recount(g)
 }
 
-// giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may
-// get now: that is counted no more.
-func (s *summary) giveBack(pods []*pod, classes map[uint64]bool) {
-	if s == nil {
-		return
-	}
-	for _, p := range pods {
-		s.left = s.left.Add(p.asked.Requests)
-		if room, counted := s.room[p.asked.Hash()]; counted {
-			s.room[p.asked.Hash()] = room + 1
-		}
-	}
-	for class := range classes {
-		if s.room[class] == 0 {
-			delete(s.room, class)
-		}
-	}
-}
-
 // uncharge ends the charge of further pods of a started gang that find no capacity. They are charged again when the gang wakes.
 func (c *common) uncharge(g *gang) {
 	if !g.started {
@@ -226,7 +207,7 @@ func (c *common) uncharge(g *gang) {
 	}
 	for _, p := range g.members {
 		if p.charged && p.stage == nowhere {
-			p.charged = false
+			p.uncharge()
 		}
 	}
 	g.search.stop()

@@ -27,6 +27,17 @@ import (
 // lives reports whether a pod is bound and counts for the present life.
 func (g *gang) lives(p *pod) bool { return p.isBound() && (!p.Deleting || g.single) && !p.boundAlone() }
 
+// place counts a pod towards the minimum.
+func (t *tally) place(p *pod) {
+	t.placed++
+	if p.Role != "" {
+		if t.placedAs == nil {
+			t.placedAs = map[string]int{}
+		}
+		t.placedAs[p.Role]++
+	}
+}
+
 // countSucceeded counts the pods that have succeeded, if they are of the present life.
 func (g *gang) countSucceeded(t *tally) {
 	if t.succeeded == 0 {
@@ -125,13 +136,36 @@ func (c *common) rollUntil(g *gang) time.Time {
 	return api.Later(g.boundSince, g.firstBound).Add(c.cfg.RollForward)
 }
 
-// startedBefore takes note that an inherited gang had its minimum, if its reservation says so, also by being for less: while a gang is
-// completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen, may be older than the list of pods. What this
-// home has given back since says nothing: it may not have known of the PodGroup then.
+// startedBefore takes note that an inherited gang had its minimum, if its reservation says so, also by being for
+// less: while a gang is completed it keeps its whole reservation. Its PodGroup, or the status of it that is seen,
+// may be older than the list of pods. What this home has given back since says nothing: it may not have known of the
+// PodGroup then.
 func (g *gang) startedBefore() {
 	ch := &g.charge
 	fewer := ch.inherited && !ch.closed && !ch.forced && ch.found < int64(g.minCount())
 	if g.group != nil && ch.yields == nil && ch.reserved && g.tally.bound > 0 && (ch.started || fewer) {
 		g.hadMinimum()
 	}
+}
+
+// boundByUs reports whether a pod of the gang's present life was bound by Basalt, for this gang.
+func (g *gang) boundByUs() bool {
+	for _, p := range g.members {
+		if g.lives(p) && (p.ours && p.Gang == g.id || p.Node == "") {
+			return true
+		}
+	}
+	return false
+}
+
+// words returns what operators are told about a gang: why it is blocked, or why some of its pods that have a node are
+// not charged.
+func (g *gang) words() report.Reason {
+	switch {
+	case g.finished():
+		return g.endWords()
+	case !g.blocked.None():
+		return g.blocked
+	}
+	return g.uncharged
 }

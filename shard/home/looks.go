@@ -158,9 +158,17 @@ func (c *common) wakeAt(g *gang, at time.Time) {
 
 // serial returns the next serial of a gang: it only grows, also from one owner of its queue's bucket to the next.
 func (c *common) serial(g *gang) uint64 {
-	c.counter++
-	return uint64(c.epochs[g.bucket])<<32 + uint64(c.counter)
+	return c.serialIn(g.bucket)
 }
+
+// serialIn returns the next serial in a bucket.
+func (c *common) serialIn(bucket api.BucketID) uint64 {
+	c.counter++
+	return uint64(c.epochs[bucket])<<32 + uint64(c.counter)
+}
+
+// skipSerials leaves serials out that a predecessor may have used.
+func (c *common) skipSerials() { c.counter += 1 << 16 }
 
 func (c *common) emit(o event.Output) { c.out = append(c.out, o) }
 

@@ -34,17 +34,6 @@ type tally struct {
 	priority   int64
 }
 
-// place counts a pod towards the minimum.
-func (t *tally) place(p *pod) {
-	t.placed++
-	if p.Role != "" {
-		if t.placedAs == nil {
-			t.placedAs = map[string]int{}
-		}
-		t.placedAs[p.Role]++
-	}
-}
-
 // recount counts the members of a gang again, because some came or went, or what they hold has changed.
 func (c *census) recount(g *gang) { g.tally = c.count(g) }
 

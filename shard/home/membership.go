@@ -38,15 +38,15 @@ func (c *Core) pin(p *pod) {
 		return
 	}
 	if of := c.takeover.named[p.id]; of != nil && of.namespace == p.Namespace {
-		p.pinned, p.sure, p.ours = of.uid, true, true
+		p.pinOwn(of.uid)
 		return
 	}
 	g := c.objects.Group(p.InGroup)
 	switch {
 	case g != nil && (p.Gang == "" || p.Gang == g.UID):
-		p.pinned, p.sure = g.UID, true
+		p.pin(g.UID)
 	case p.Gang != "" && p.Gang != p.UID && p.InGroup != (intake.Name{}):
-		p.pinned = p.Gang
+		p.pinAsSaid(p.Gang)
 	}
 }
 
@@ -108,7 +108,8 @@ func (c *Core) resolveMembership(p *pod) {
 	pinned := c.gangs[p.pinned]
 	forged := pinned != nil && (pinned.name.Namespace != p.Namespace || !p.sure && pinned.name != p.InGroup)
 	if p.pinned != "" && p.Node == "" && (p.stage == nowhere || p.stage == held || p.stage == promised || pinned == nil) || forged {
-		p.pinned, p.sure, pinned = "", false, nil // nothing of that gang can bind it any more, or nobody knows
+		pinned = nil
+		p.unpin() // nothing of that gang can bind it any more, or nobody knows
 	}
 	grp := c.objects.Group(p.InGroup)
 	if p.pinned != "" && (grp == nil || grp.UID != p.pinned && !c.movesTo(p, grp)) {
@@ -199,10 +200,10 @@ func (c *Core) claim(g *gang, uid string) *pod {
 		return nil
 	}
 	c.leave(p)
-	p.stage = committed
-	p.pinned, p.sure, p.ours = g.id, true, true
+	p.commits(nil)
+	p.pinOwn(g.id)
 	if c.resolveMembership(p); p.gang != g {
-		p.stage = nowhere
+		p.letGo()
 		return nil
 	}
 	return p
@@ -216,7 +217,7 @@ func (c *Core) join(p *pod, g *gang) {
 		g.edited() // it may fit now
 		c.reports.tellUnheeded(p)
 		if p.Node != "" {
-			p.pinned, p.sure = g.id, true
+			p.pin(g.id)
 			c.podBound(p, p.Node)
 		} else {
 			c.searchers.hasten(g) // another may find room where those that came before found none
@@ -242,22 +243,17 @@ func (c *Core) leave(p *pod) {
 	if p.stage == committed && p.Node == "" {
 		g.leftWithIntent(p.UID)
 	}
-	p.gang, p.commit = nil, nil
+	p.gang = nil
 	c.census.forgetCharge(p)
-	p.charged, p.gone = false, false
-	p.stage, p.shard, p.node, p.prefer = nowhere, "", "", ""
-	if p.Node != "" {
-		p.stage = bound
-	}
+	p.leave()
 	c.touch(g)
 }
 
 // podBound takes note that a pod has a node.
 func (c *common) podBound(p *pod, node string) {
 	g := p.gang
-	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
-	p.pinned, p.sure = g.id, true
-	p.told = ""
+	p.bind(node)
+	p.pin(g.id)
 	if g.lives(p) {
 		g.binds(c.now)
 	}

@@ -80,14 +80,82 @@ func (p *pod) hasRoom() bool { return p.stage == held || p.stage == promised }
 // letGo forgets the place that a pod was to have.
 func (p *pod) letGo() { p.stage, p.shard, p.node = nowhere, "", "" }
 
+// hold takes note that a node shard holds room for the pod, and promise that it will once others have left.
+func (p *pod) hold(shard api.Incarnation, node string) { p.stage, p.shard, p.node = held, shard, node }
+func (p *pod) promise(shard api.Incarnation, node string) {
+	p.stage, p.shard, p.node = promised, shard, node
+}
+
+// commits takes note of a Commit that names the pod, nil for one that is not known.
+func (p *pod) commits(cm *commit) { p.stage, p.commit, p.doubt = committed, cm, time.Time{} }
+
+// sentBy takes note that a shard has sent the pod's Binding. Where that is not the one that was asked, it is its heir.
+func (p *pod) sentBy(shard api.Incarnation) {
+	if p.commit != nil && p.commit.shard != shard {
+		p.commit = nil
+	}
+	p.stage, p.shard = committed, shard
+}
+
+// keepsHold takes note that a Commit was refused, and what is held for the pod was not given up.
+func (p *pod) keepsHold() { p.stage, p.commit = held, nil }
+
+// free takes note that the pod has neither hold nor intent.
+func (p *pod) free() {
+	p.letGo()
+	p.commit, p.doubt = nil, time.Time{}
+	if p.Node == "" {
+		p.unpin()
+	}
+}
+
+// bind takes note that the pod has a node: what it was told before is not so any more.
+func (p *pod) bind(node string) {
+	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.told = ""
+}
+
+// leave forgets what was asked for the pod in the gang that it leaves.
+func (p *pod) leave() {
+	p.letGo()
+	p.commit, p.prefer, p.charged, p.gone = nil, "", false, false
+	if p.Node != "" {
+		p.stage = bound
+	}
+}
+
+// preferAt takes note of the shard that has the pod's room, "" for none.
+func (p *pod) preferAt(shard api.Incarnation) { p.prefer = shard }
+
+// vanish takes note that a node shard found no such pod, and reappear that it may be there after all.
+func (p *pod) vanish()   { p.gone = true }
+func (p *pod) reappear() { p.gone = false }
+
+// charge makes the pod part of its gang's reservation, and uncharge takes it out.
+func (p *pod) charge()   { p.charged = true }
+func (p *pod) uncharge() { p.charged = false }
+
+// own takes note that Basalt bound the pod, or charged it before.
+func (p *pod) own() { p.ours = true }
+
+// pin has the pod stay with a gang, pinOwn with one that Basalt commits it or bound it for, and pinAsSaid with one that
+// only its labels name. unpin ends that.
+func (p *pod) pin(gang string)       { p.pinned, p.sure = gang, true }
+func (p *pod) pinOwn(gang string)    { p.pinned, p.sure, p.ours = gang, true, true }
+func (p *pod) pinAsSaid(gang string) { p.pinned = gang }
+func (p *pod) unpin()                { p.pinned, p.sure = "", false }
+
 // changing reports whether the version that is known must not be committed: a write is not answered, or the watch has
 // not shown yet what the pod is since its Binding was resolved.
 func (p *pod) changing() bool { return p.writing || api.NewerVersion(p.resolved, p.version) }
 
 // shows takes what the pod was seen to say of why it waits for what it was told last.
 func (p *pod) shows() {
-	p.told, p.words, p.gist = p.Condition.Reason, p.Condition.Message, gistOf(p.Condition.Message)
+	p.tell(p.Condition.Reason, p.Condition.Message, gistOf(p.Condition.Message))
 }
+
+// tell takes note of the condition that the pod shows, or was written.
+func (p *pod) tell(reason, words string, gist uint64) { p.told, p.words, p.gist = reason, words, gist }
 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {

@@ -5,6 +5,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/intake"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // When a gang's queue changes (somebody edits a label), its reservation is given back in the old queue, and the new queue's home
@@ -125,6 +126,9 @@ func (c *Core) homeGroup(g *intake.Group) {
 	}
 	if gang.group == nil { // new, or inherited before the PodGroup was seen
 		gang.adopt(g)
+		if gang.status == nil {
+			gang.status = &report.PodGroup{}
+		}
 		c.reports.seenStatus(gang)
 		for _, uid := range c.objects.Naming(g.Name) {
 			c.resolveMembership(c.pods[uid])

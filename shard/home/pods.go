@@ -116,7 +116,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 	if before.Node == "" || fault.On(fault.LabelsMoveBound) { // labels of a bound pod count no more
 		relabelled, changed = c.objects.Relabel(p.Entry)
 		if relabelled && before.Node != "" {
-			p.pinned, p.sure = "", false
+			p.unpin()
 		}
 		if seen.Node != "" {
 			c.pin(p)
@@ -150,7 +150,7 @@ func (c *common) versionsWentBack(listed *api.Pod) {
 	}
 	p := c.pods[listed.UID]
 	if p != nil && p.gone {
-		p.gone = false
+		p.reappear()
 		if p.gang != nil {
 			p.gang.edited()
 			c.touch(p.gang)

@@ -1,10 +1,12 @@
 package home
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
@@ -232,6 +234,23 @@ func (ch *charge) claimed() bool { return ch.claim != 0 || len(ch.awaits) > 0 }
 // other, if bound pods are charged and there is no new attempt.
 func (ch *charge) keepsRooms() bool { return ch.claimed() && !ch.renounced }
 
+// mayClaim reports whether other gangs may be evicted so that this one can start, or so that one that has started gets
+// the further pod that it asks for.
+func (g *gang) mayClaim() bool {
+	if g.group != nil && g.group.Never {
+		return false
+	}
+	if !g.charge.reserve.grows() && (g.started || g.tally.bound > 0 || g.tally.placed > 0) {
+		return false
+	}
+	for _, p := range g.members {
+		if p.PreemptionNever && !p.Finished {
+			return false
+		}
+	}
+	return true
+}
+
 // names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
 func (ch *charge) names(g *gang, p *pod) bool {
 	if g.single {
@@ -274,3 +293,71 @@ func (a *reserveCall) covers(g *gang, pods []*pod) bool {
 
 // forNobody reports whether a request names no pod.
 func (a *reserveCall) forNobody() bool { return len(a.names) == 0 }
+
+// victimNames returns whom users of a namespace are told of. Who may get a gang there may not get those of others:
+// they are counted.
+func victimNames(namespace string, victims []*wire.Victim) (out []string) {
+	others := 0
+	for _, v := range victims {
+		if v.GetGang().GetNamespace() == namespace {
+			out = append(out, victimName(v))
+		} else {
+			others++
+		}
+	}
+	switch {
+	case others == 1:
+		out = append(out, "1 gang of another namespace")
+	case others > 0:
+		out = append(out, fmt.Sprintf("%d gangs of other namespaces", others))
+	}
+	return out
+}
+
+// victimName names a victim for people.
+func victimName(v *wire.Victim) string {
+	of := v.GetGang()
+	name := "gang " + of.GetNamespace() + "/" + api.GroupTitle(api.GroupKind(of.GetKind()), of.GetName())
+	switch n := len(v.GetPods()); n {
+	case 0:
+		return name
+	case 1:
+		return "1 pod of " + name
+	default:
+		return fmt.Sprintf("%d pods of %s", n, name)
+	}
+}
+
+// demand returns what the gang is charged for some of its pods: what they request, and no less than its floor. It
+// reports an excess as sumBounded does.
+func (g *gang) demand(pods []*pod) (total api.Resources, excess bool) {
+	total, excess = sumBounded(pods)
+	if total = g.withFloor(total); len(total) > api.MaxGangResources {
+		total, _ = total.Foremost(api.MaxGangResources, nil)
+		excess = true
+	}
+	return total, excess
+}
+
+// withFloor returns amounts that are no less than the gang's floor.
+func (g *gang) withFloor(amounts api.Resources) api.Resources {
+	if floor := g.floor(); len(floor) > 0 && !fault.On(fault.FloorLost) {
+		return amounts.Max(floor)
+	}
+	return amounts
+}
+
+// floor returns the least that the gang is charged, whatever its pods request: a Volcano PodGroup says so for pods
+// that come later, as the executors of a Spark driver do. Once pods are bound, what was granted of it is kept, as
+// long as enough of them are not finished, and nothing more of it is requested.
+func (g *gang) floor() api.Resources {
+	switch t := &g.tally; {
+	case g.group == nil || len(g.group.Floor) == 0 || g.leaving():
+		return nil
+	case !g.started && g.state != binding && g.state != running:
+		return g.group.Floor
+	case t.unfinished < g.minCount() || t.bound+t.committed == 0:
+		return nil
+	}
+	return g.group.Floor.Min(g.charge.amounts).Positive()
+}

@@ -227,7 +227,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	c.searchers.hastenUnlike(g, a.pods)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
-			p.charged = true
+			p.charge()
 		}
 	}
 	c.traceGranted(g)
@@ -290,10 +290,9 @@ func (c *Core) refuse(uid string, attempt uint64) {
 	if !known || !c.active[api.BucketOf(ref.GetQueue())] {
 		return
 	}
-	c.counter++
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
 		Gang: ref, Attempt: attempt, TableEpoch: uint64(c.table.Epoch),
-		Serial: uint64(c.epochs[api.BucketOf(ref.GetQueue())])<<32 + uint64(c.counter)}}})
+		Serial: c.serialIn(api.BucketOf(ref.GetQueue()))}}})
 }
 
 // release gives back the reservation, or withdraws the request for one.
@@ -331,7 +330,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	g.rooms.end()
 	g.attemptEnds()
 	for _, p := range g.members {
-		p.charged = false
+		p.uncharge()
 	}
 	c.become(g, collecting)
 	c.mark(g)

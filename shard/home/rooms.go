@@ -362,9 +362,9 @@ func (c *claims) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) b
 		}
 		was := p.stage
 		if node, got := nodes[p.UID]; got {
-			p.stage, p.shard, p.node = held, from, node
+			p.hold(from, node)
 		} else if node, got := promises[p.UID]; got {
-			p.stage, p.shard, p.node = promised, from, node
+			p.promise(from, node)
 		} else {
 			p.letGo()
 		}

@@ -12,35 +12,6 @@ import (
 // time: it is retransmitted until its shard answers, leaves the table, or is skipped after Config.SkipAfter. A round ends when
 // every pod has a hold, or when no shard is left to ask. Then it says what is missing, and the gang sleeps.
 
-// round is one pass over the node shards. It asks each for what its summary shows, once or until the shard says that there is no
-// more. A round that tries asks for more, until the shard refuses some.
-type round struct {
-	asked    map[api.Incarnation]bool
-	done     map[api.Incarnation]bool // and did not say that there is more
-	refused  map[api.Incarnation]bool // refused something, or did not answer
-	vain     map[gradeKey]bool        // refused some of a class, and is asked for others alone
-	trying   bool                     // more than summaries say is asked for,
-	more     map[api.Incarnation]int  // so many pods of each class next
-	graded   map[gradeKey]int         // how often it was asked for nodes of a grade or above,
-	least    uint32                   // this grade; 0 for none
-	said     map[gradeKey]uint32      // grades in refusals, of classes with leanings
-	last     api.Incarnation          // asked last,
-	rest     []*pod                   // for these in further messages, each of which has an answer of its own
-	short    bool                     // it has too little as far as we know
-	shard    api.Incarnation          // that has not answered, "" for none
-	open     call
-	body     *wire.HoldRequest
-	pods     []*pod            // of body
-	fresh    []kind            // those of them that had no hold there
-	classes  []*api.Class      // of body
-	never    map[gradeKey]bool // not even an empty node there would take a pod of the class
-	silent   bool              // one did not answer
-	area     *area             // that it is confined to, nil for none
-	scatters bool              // it asks each shard for some of the pods first
-	pauses   bool              // it ends because others were faster
-	gained   bool              // a pod got a hold: the place of others of the gang may depend on it
-}
-
 // seek begins or continues a round, and reports whether every charged pod has a hold, or is committed or bound.
 func (c *Core) seek(g *gang) bool {
 	s := &g.search
@@ -354,7 +325,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		switch {
 		case got && (p.stage == nowhere || p.shard == from):
 			r.gained = r.gained || p.stage == nowhere
-			p.stage, p.shard, p.node = held, from, node
+			p.hold(from, node)
 		case !got && p.stage == held && p.shard == from:
 			p.letGo()
 		}
@@ -365,7 +336,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 			r.vain[gradeKey{from, p.asked.Hash()}] = true
 		}
 		if !got && p.prefer == from {
-			p.prefer = ""
+			p.preferAt("")
 		}
 	}
 	n := 0

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -81,8 +82,12 @@ func (s *search) forgetShard(shard api.Incarnation) { delete(s.touched, shard) }
 
 // rest forgets the search of a gang that has what it searched for.
 func (s *search) rest() {
-	s.since, s.backoff, s.neverFor, s.mendBy, s.gaveUp, s.most, s.short, s.area, s.levels, s.refusals, s.overtaken = time.Time{}, 0, 0, time.Time{}, false, 0, nil, nil, nil, 0, 0
-	s.vain, s.unfit, s.aside, s.order, s.orders = report.Reason{}, nil, aside{}, 0, 0
+	s.stop()
+	s.mended()
+	s.explain(nil)
+	s.mayFit()
+	s.backoff, s.neverFor, s.gaveUp, s.most, s.refusals, s.overtaken = 0, 0, false, 0, 0, 0
+	s.area, s.levels, s.vain, s.aside, s.order, s.orders = nil, nil, report.Reason{}, aside{}, 0, 0
 }
 
 // begin begins a search, unless one goes on.
@@ -168,4 +173,50 @@ func (g *gang) searchFor(usual time.Duration) time.Duration {
 		return g.group.Timeout
 	}
 	return usual
+}
+
+// round is one pass over the node shards. It asks each for what its summary shows, once or until the shard says that
+// there is no more. A round that tries asks for more, until the shard refuses some.
+type round struct {
+	asked    map[api.Incarnation]bool
+	done     map[api.Incarnation]bool // and did not say that there is more
+	refused  map[api.Incarnation]bool // refused something, or did not answer
+	vain     map[gradeKey]bool        // refused some of a class, and is asked for others alone
+	trying   bool                     // more than summaries say is asked for,
+	more     map[api.Incarnation]int  // so many pods of each class next
+	graded   map[gradeKey]int         // how often it was asked for nodes of a grade or above,
+	least    uint32                   // this grade; 0 for none
+	said     map[gradeKey]uint32      // grades in refusals, of classes with leanings
+	last     api.Incarnation          // asked last,
+	rest     []*pod                   // for these in further messages, each of which has an answer of its own
+	short    bool                     // it has too little as far as we know
+	shard    api.Incarnation          // that has not answered, "" for none
+	open     call
+	body     *wire.HoldRequest
+	pods     []*pod            // of body
+	fresh    []kind            // those of them that had no hold there
+	classes  []*api.Class      // of body
+	never    map[gradeKey]bool // not even an empty node there would take a pod of the class
+	silent   bool              // one did not answer
+	area     *area             // that it is confined to, nil for none
+	scatters bool              // it asks each shard for some of the pods first
+	pauses   bool              // it ends because others were faster
+	gained   bool              // a pod got a hold: the place of others of the gang may depend on it
+}
+
+// ask takes note that a shard is asked.
+func (r *round) ask(shard api.Incarnation) { r.asked[shard] = true }
+
+// doneWith takes note of whether a shard has no more as far as is known.
+func (r *round) doneWith(shard api.Incarnation, done bool) { r.done[shard] = done }
+
+// again has the shards asked once more, because what the gang holds now may let others of its pods in.
+func (r *round) again() {
+	r.gained, r.trying = false, false
+	clear(r.done)
+	clear(r.refused)
+	clear(r.vain)
+	if r.area != nil {
+		clear(r.asked)
+	}
 }

@@ -284,7 +284,7 @@ func (b *best) sorted() []*gang {
 func (g *gang) reject(p *pod, now time.Time, words string) {
 	p.rejected.rest(now, report.Rejected(words), rejectedAtOnce)
 	if p.rejected.why != nil {
-		p.charged = false
+		p.uncharge()
 	}
 	g.search.drawOrder()
 }

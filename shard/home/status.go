@@ -172,6 +172,12 @@ func (c *reports) seenStatus(g *gang) {
 	c.touch(g)
 }
 
+// beginAnew forgets what was of a life that is over.
+func (c *reports) beginAnew(g *gang) {
+	g.life.over()
+	c.census.recount(g)
+}
+
 // writeQueueStatuses writes the statuses of Queues that are due.
 func (c *reports) writeQueueStatuses() {
 	own := func(path string) (epoch int64, ours bool) {

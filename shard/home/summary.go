@@ -218,3 +218,22 @@ func (o option) before(p option) bool {
 		cmp.Compare(o.class, p.class), cmp.Compare(len(p.pods), len(o.pods)), cmp.Compare(p.room, o.room),
 		strings.Compare(string(o.shard), string(p.shard))) < 0
 }
+
+// giveBack adds pods that are let go of to what a shard has. What others of the gang were refused beside them, they may
+// get now: that is counted no more.
+func (s *summary) giveBack(pods []*pod, classes map[uint64]bool) {
+	if s == nil {
+		return
+	}
+	for _, p := range pods {
+		s.left = s.left.Add(p.asked.Requests)
+		if room, counted := s.room[p.asked.Hash()]; counted {
+			s.room[p.asked.Hash()] = room + 1
+		}
+	}
+	for class := range classes {
+		if s.room[class] == 0 {
+			delete(s.room, class)
+		}
+	}
+}

@@ -1,28 +1,11 @@
 package home
 
 import (
-	"time"
-
-	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/shard/home/report"
 )
 
 // The coordinator admits no more than the nodes have (coordinator/supply.go). What it admits may find no room all the same: no node
 // matches, or what is free is in pieces. It hears so, for others are admitted meanwhile.
-
-// unplaced is what the coordinator was told last of what a gang is charged and has no room for.
-type unplaced struct {
-	demand  api.Resources
-	repairs bool
-	at      time.Time
-}
-
-// tell takes note of what the coordinator is told, nothing for no demand.
-func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
-	if *u = (unplaced{}); !demand.IsZero() {
-		*u = unplaced{demand, repairs, now}
-	}
-}
 
 // blockedForSupply has a gang blocked that is not admitted because the nodes lack room. Once it has waited for a while, node shards are
 // asked why none of them takes one of its pods.

@@ -1,7 +1,6 @@
 package home
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -208,17 +207,4 @@ func victimsOf(candidates []*wire.Candidate, singles map[int]plan.Candidate, fou
 		v.Pods = append(v.Pods, &wire.SurplusPod{Uid: p.UID, Amounts: wire.FromResources(p.Amounts)})
 	}
 	return out
-}
-
-// victimName names a victim for people.
-func victimName(v *wire.Victim) string {
-	name := "gang " + v.GetGang().GetNamespace() + "/" + api.GroupTitle(api.GroupKind(v.GetGang().GetKind()), v.GetGang().GetName())
-	switch n := len(v.GetPods()); n {
-	case 0:
-		return name
-	case 1:
-		return "1 pod of " + name
-	default:
-		return fmt.Sprintf("%d pods of %s", n, name)
-	}
 }

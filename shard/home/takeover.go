@@ -178,12 +178,12 @@ func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 		return
 	}
 	if by := c.takeover.named[p.id]; by != nil && by.namespace == p.Namespace {
-		p.pinned, p.sure, p.ours = by.uid, true, true
+		p.pinOwn(by.uid)
 		by.pods = append(by.pods, p.UID)
 		return
 	}
 	if c.gangs[p.pinned] == nil {
-		p.pinned, p.sure = "", false
+		p.unpin()
 		c.pin(p)
 	}
 }
@@ -281,7 +281,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	}
 	for _, p := range g.members {
 		if p.stage != bound {
-			p.stage = nowhere
+			p.letGo()
 		}
 	}
 	g.rooms.keep(g.charge.claimed())
@@ -331,7 +331,7 @@ func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	if c.objects.Group(g.name) == nil {
 		for _, uid := range c.objects.Naming(g.name) {
 			if p := c.pods[uid]; p.isBound() && (p.pinned == "" || p.pinned == g.id) {
-				p.pinned = g.id
+				p.pinAsSaid(g.id)
 				c.resolveMembership(p)
 			}
 		}

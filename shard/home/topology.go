@@ -74,13 +74,7 @@ func (c *rules) mayAskAgain(g *gang, r *round, missing []*pod) bool {
 	if !r.gained || g.started || !g.boundSince.IsZero() || !slices.ContainsFunc(missing, c.ruled) {
 		return false
 	}
-	r.gained, r.trying = false, false
-	clear(r.done)
-	clear(r.refused)
-	clear(r.vain)
-	if r.area != nil {
-		clear(r.asked)
-	}
+	r.again()
 	return true
 }
 

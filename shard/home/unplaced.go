@@ -11,6 +11,20 @@ import (
 // unplacedAgain is how soon the same is said again.
 const unplacedAgain = 5 * time.Second
 
+// unplaced is what the coordinator was told last of what a gang is charged and has no room for.
+type unplaced struct {
+	demand  api.Resources
+	repairs bool
+	at      time.Time
+}
+
+// tell takes note of what the coordinator is told, nothing for no demand.
+func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
+	if *u = (unplaced{}); !demand.IsZero() {
+		*u = unplaced{demand, repairs, now}
+	}
+}
+
 // tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
 // succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
 func (c *common) tellUnplaced(g *gang, demand api.Resources, repairs bool) {

@@ -102,8 +102,8 @@ func (c *shards) nextByGrade(r *round, kinds []kind) (next option, found bool) {
 // began notes that a round asks a shard.
 func (r *round) began(o option) {
 	if r.least = o.least; r.least == 0 {
-		r.done[o.shard] = !r.scatters || r.asked[o.shard]
-		r.asked[o.shard] = true
+		r.doneWith(o.shard, !r.scatters || r.asked[o.shard])
+		r.ask(o.shard)
 		return
 	}
 	if r.graded == nil {

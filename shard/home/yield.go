@@ -2,9 +2,7 @@ package home
 
 import (
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
-	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -85,17 +83,4 @@ func (g *gang) whyEvicted() string {
 		return report.Short(to.GetWhy())
 	}
 	return ""
-}
-
-// tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
-func (c *reports) tellClaimed(g *gang) {
-	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1beta1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
-	switch p := c.pods[g.id]; {
-	case p != nil: // a gang of one has its UID
-		said.Kind, said.Name = api.ImpliedGroup, p.Name
-	case g.group == nil || g.name.Kind == api.ImpliedGroup:
-		return
-	}
-	c.tell(said)
 }
