@@ -52,7 +52,7 @@ func (m *machine) startOver(s *state, g uint8) {
 func (m *machine) giveWay(s *state, g uint8) {
 	is := &s.gangs[g]
 	is.plan, is.rooms = 0, 0
-	if is.record != open || is.demand != m.demand[g] || m.weak.has(RoomGivenBack) {
+	if is.record != open || is.demand != m.demand[g] || m.weak.Has(RoomGivenBack) {
 		s.release(g)
 		return
 	}
@@ -94,10 +94,10 @@ func (m *machine) home(s *state, g uint8, e do) {
 			e(retreat, g, 0, 0, &n, "")
 			break
 		}
-		if all || m.weak.has(ClaimsUnpromised) {
+		if all || m.weak.Has(ClaimsUnpromised) {
 			n = *s
 			to.phase = claiming
-			if m.weak.has(ClaimsUnpromised) {
+			if m.weak.Has(ClaimsUnpromised) {
 				to.plan, to.rooms = is.may, is.may
 			}
 			m.addForQuota(&n, g)
@@ -105,7 +105,7 @@ func (m *machine) home(s *state, g uint8, e do) {
 			to.waitsOn[is.term-1][is.serial-1] = to.rooms
 			e(sendClaim, g, 0, 0, &n, "")
 		}
-		if (refused && !m.weak.has(HoldAndWait) || hopeless) && any {
+		if (refused && !m.weak.Has(HoldAndWait) || hopeless) && any {
 			n = *s
 			m.giveWay(&n, g)
 			e(retreat, g, 0, 0, &n, "")
@@ -133,7 +133,9 @@ func (m *machine) home(s *state, g uint8, e do) {
 		m.takeOver(&n, g)
 		e(takeOver, g, 0, 0, &n, "")
 	}
-	if is.claim != 0 && is.attempt == is.try && (is.phase == asking && !(m.weak.has(HeirIgnorant) && is.renewed != 0) || is.phase == planning || is.phase == claiming) {
+	if is.claim != 0 && is.attempt == is.try &&
+		(is.phase == asking && !(m.weak.Has(HeirIgnorant) && is.renewed != 0) ||
+			is.phase == planning || is.phase == claiming) {
 		n = *s
 		to.phase, to.may, to.mayTwo, to.term, to.serial = claimed, is.awaits, 0, 0, 0
 		e(learnClaimed, g, 0, 0, &n, "")
@@ -185,10 +187,11 @@ func (m *machine) available(s *state, g, n uint8) bool {
 	case at.hold == g+1:
 		return true
 	case at.occupant == 0:
-		return at.hold == 0 && (at.promise == 0 || at.promise == g+1 || m.weak.has(PromiseStolen))
+		return at.hold == 0 && (at.promise == 0 || at.promise == g+1 || m.weak.Has(PromiseStolen))
 	}
-	unrepeated := m.weak.has(PromiseUnrepeated) && s.gangs[g].phase != planning
-	return m.takes[g] != 0 && !unrepeated && m.yields(s, g, at.occupant-1) && (at.promise == 0 || at.promise == g+1 || m.weak.has(PromiseReplaced))
+	unrepeated := m.weak.Has(PromiseUnrepeated) && s.gangs[g].phase != planning
+	return m.takes[g] != 0 && !unrepeated && m.yields(s, g, at.occupant-1) &&
+		(at.promise == 0 || at.promise == g+1 || m.weak.Has(PromiseReplaced))
 }
 
 // holdRequest arrives at a node shard, and the answer at the home. It is the same request while a gang plans, and later, when
@@ -198,7 +201,7 @@ func (m *machine) holdRequest(s *state, g, n uint8) string {
 	switch {
 	case !m.available(s, g, n):
 		is.room[n] = unknown
-		if at.promise == g+1 && !m.weak.has(PromiseUnrepeated) { // the request does not name the pod any more
+		if at.promise == g+1 && !m.weak.Has(PromiseUnrepeated) { // the request does not name the pod any more
 			at.promise = 0
 			at.told &^= 1 << g
 		}
@@ -219,7 +222,7 @@ func (m *machine) holdRequest(s *state, g, n uint8) string {
 		}
 		v := at.occupant - 1
 		p := &s.gangs[v].pods[n]
-		charged := p.kube == bound && p.attempt == s.gangs[v].attempt || p.row >= prepared || m.weak.has(PodsUnnamed)
+		charged := p.kube == bound && p.attempt == s.gangs[v].attempt || p.row >= prepared || m.weak.Has(PodsUnnamed)
 		if is.phase == planning && is.may>>v&1 != 0 && s.gangs[v].record == open && charged {
 			is.plan |= 1 << v
 		}
@@ -319,13 +322,13 @@ func (m *machine) takeOver(s *state, g uint8) {
 	for n := range uint8(nodes) {
 		s.takeBack(g, n)
 	}
-	if m.weak.has(HeirWithdraws) {
+	if m.weak.Has(HeirWithdraws) {
 		s.release(g)
 	}
 	switch {
 	case is.record == absent:
 		is.phase = asking
-	case is.claim != 0 && m.weak.has(HeirIgnorant):
+	case is.claim != 0 && m.weak.Has(HeirIgnorant):
 		is.phase = asking
 	case is.claim != 0:
 		is.phase, is.may = claimed, is.awaits
@@ -365,8 +368,8 @@ func (m *machine) evictor(s *state, g uint8, e do) {
 		for x := range uint8(nodes) {
 			p := &is.pods[x]
 			bit := uint8(1) << (x + 2*p.life)
-			shown := p.kube == bound || m.weak.has(ReadBeforeSeen) && p.kube == pending
-			isClosed := is.record == closing && is.attempt == is.closed[h] || m.weak.has(EvictUnread)
+			shown := p.kube == bound || m.weak.Has(ReadBeforeSeen) && p.kube == pending
+			isClosed := is.record == closing && is.attempt == is.closed[h] || m.weak.Has(EvictUnread)
 			if shown && is.read[h]&bit == 0 && isClosed {
 				n = *s
 				to.read[h] |= bit
@@ -388,7 +391,7 @@ func (m *machine) evictor(s *state, g uint8, e do) {
 	if is.closed[h] == is.attempt && is.record == closing {
 		for x := range uint8(nodes) {
 			p := &is.pods[x]
-			if p.row == prepared || p.row == asked || p.row == stale && !m.weak.has(RowsUnfenced) {
+			if p.row == prepared || p.row == asked || p.row == stale && !m.weak.Has(RowsUnfenced) {
 				withdrawn = false
 				n = *s
 				to.pods[x].row = none

@@ -1,6 +1,9 @@
 package claims
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 func (m *machine) name(g uint8) string {
 	if int(g) < len(m.World.Gangs) {
@@ -44,6 +47,17 @@ func (m *machine) judge(s *state) string {
 		}
 	}
 	return ""
+}
+
+// Judge judges states from which no message is on its way, and ends.
+func (m *machine) Judge(s *state, steps []step) string {
+	if slices.ContainsFunc(steps, func(st step) bool { return st.kind < slow }) {
+		return ""
+	}
+	if v := m.judgeQuiet(s); v != "" || len(steps) > 0 {
+		return v
+	}
+	return m.judgeEnd(s)
 }
 
 // judgeQuiet is for moments at which every message has arrived: what a home was promised for its claim is known at the node shards.

@@ -12,7 +12,7 @@ func (m *machine) nodeShard(s *state, x uint8, e do) {
 		}
 		n = *s
 		q := &n.gangs[g].pods[x]
-		fenced := p.row == stale && !m.weak.has(RowsUnfenced)
+		fenced := p.row == stale && !m.weak.Has(RowsUnfenced)
 		switch {
 		case fenced, p.kube != pending:
 			q.row = none
@@ -30,7 +30,7 @@ func (m *machine) nodeShard(s *state, x uint8, e do) {
 			n = *s
 			to.occupant = 0
 			bad := ""
-			if at.promise != 0 && !m.weak.has(PromiseStolen) {
+			if at.promise != 0 && !m.weak.Has(PromiseStolen) {
 				to.promise = 0
 				bad = m.give(&n, at.promise-1, x)
 			}
@@ -104,7 +104,7 @@ func (m *machine) faults(s *state, e do) {
 		n.doomed = 0
 		for g := range n.gangs {
 			n.gangs[g].mandate, n.gangs[g].last = 0, 0
-			if n.gangs[g].claim != 0 && m.weak.has(ClaimForgotten) {
+			if n.gangs[g].claim != 0 && m.weak.Has(ClaimForgotten) {
 				n.blind |= 1 << g
 			}
 		}
@@ -117,7 +117,7 @@ func (m *machine) faults(s *state, e do) {
 			n.left.heirC--
 			to := &n.gangs[g]
 			to.renewed, to.phase = 1, fresh
-			if !m.weak.has(OldHome) {
+			if !m.weak.Has(OldHome) {
 				to.mandate = 0
 			}
 			for x := range to.pods {

@@ -2,8 +2,8 @@ package claims
 
 import "fmt"
 
-// say describes a step.
-func (m *machine) say(st step, n *state) string {
+// Say describes a step.
+func (m *machine) Say(st step, _, n *state) string {
 	g := m.name(st.g)
 	to := &n.gangs[st.g]
 	node := fmt.Sprintf("node %d", st.i+1)

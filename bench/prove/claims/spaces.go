@@ -1,5 +1,7 @@
 package claims
 
+import "basalt.dev/basalt/bench/prove/spec"
+
 // in returns a configuration in a world.
 func in(name string, f Faults) Config {
 	w, _ := WorldNamed(name)
@@ -20,7 +22,7 @@ func Small() []Config {
 	var all []Config
 	for _, w := range Worlds {
 		for _, f := range single {
-			all = append(all, Config{World: w, Faults: f, Ends: true})
+			all = append(all, Config{World: w, Faults: f, Bounds: spec.Bounds{Ends: true}})
 		}
 	}
 	for _, name := range []string{"again", "room-rival", "room", "two-rival"} {

@@ -1,7 +1,5 @@
 package claims
 
-import "unsafe"
-
 const (
 	gangs   = 4
 	nodes   = 2
@@ -112,8 +110,6 @@ type state struct {
 	nodes  [nodes]node
 }
 
-func (s *state) bytes() []byte { return (*[unsafe.Sizeof(state{})]byte)(unsafe.Pointer(s))[:] }
-
 // put is a write of a gang's record: what named its former revision is refused from now on.
 func (s *state) put(g uint8) {
 	s.gangs[g].current = 0
@@ -151,7 +147,7 @@ func (s *state) charged() (sum int) {
 func (m *machine) virtual(s *state, blind uint8) (sum int) {
 	for g := range uint8(gangs) {
 		is := &s.gangs[g]
-		yields := s.claimedBy(g, blind) != 0 || is.record == closing && !m.weak.has(SparedIsForgotten)
+		yields := s.claimedBy(g, blind) != 0 || is.record == closing && !m.weak.Has(SparedIsForgotten)
 		if !yields {
 			sum += int(is.demand)
 		}

@@ -1,5 +1,7 @@
 package claims
 
+import "basalt.dev/basalt/bench/prove/spec"
+
 // kind of a step. Those from slow on are of the world outside, or faults: what is judged at quiet moments has to be so before each of them.
 type kind uint8
 
@@ -55,7 +57,7 @@ type step struct {
 // machine is a configuration with what follows from it.
 type machine struct {
 	Config
-	weak    weakened
+	weak    spec.Weakened[Rule]
 	demand  [gangs]uint8
 	takes   [gangs]uint8
 	nodes   [gangs]uint8
@@ -63,10 +65,8 @@ type machine struct {
 	victims uint8
 }
 
-type emitter func(step, *state, string)
-
-// next calls emit with every state that one step leads to, and what the step violates.
-func (m *machine) next(s *state, emit emitter) {
+// Next calls emit with every state that one step leads to, and what the step violates.
+func (m *machine) Next(s *state, emit func(step, *state, string)) {
 	e := func(k kind, g, i, x uint8, n *state, bad string) {
 		if *n == *s {
 			return // it was said before
@@ -93,7 +93,7 @@ type do func(k kind, g, i, x uint8, n *state, bad string)
 // fits reports whether a gang may be charged what it lacks.
 func (m *machine) fits(s *state, g uint8) bool {
 	need := int(m.demand[g] - s.gangs[g].demand)
-	return s.charged()+need <= int(s.limit) && (m.weak.has(RealShares) || m.virtual(s, s.blind)+need <= int(s.limit))
+	return s.charged()+need <= int(s.limit) && (m.weak.Has(RealShares) || m.virtual(s, s.blind)+need <= int(s.limit))
 }
 
 // inPart reports whether a gang has started with a part of what it asks for.
@@ -106,7 +106,7 @@ func (m *machine) inPart(s *state, g uint8) bool {
 func (m *machine) candidates(s *state, g uint8) (may, two uint8) {
 	for v := range uint8(gangs) {
 		is := &s.gangs[v]
-		spared := is.claim != 0 && !m.weak.has(ClaimantTaken) || s.claimedBy(v, s.blind) != 0 && !m.weak.has(TwoClaims)
+		spared := is.claim != 0 && !m.weak.Has(ClaimantTaken) || s.claimedBy(v, s.blind) != 0 && !m.weak.Has(TwoClaims)
 		if m.takes[g]>>v&1 != 0 && is.record == open && s.unfair == 0 && !spared {
 			may |= 1 << v
 			two |= (is.attempt - 1) << v
@@ -201,34 +201,35 @@ func (m *machine) claimArrives(s *state, g, term, serial uint8, e do) {
 	victims, two = victims<<1, two<<1 // the first gang is nobody's victim
 	n := *s
 	to := &n.gangs[g]
-	fresh := term+1 == s.term || m.weak.has(OldTerm)
-	fresh = fresh && (serial+1 == is.mandate || m.weak.has(OldSerial))
+	fresh := term+1 == s.term || m.weak.Has(OldTerm)
+	fresh = fresh && (serial+1 == is.mandate || m.weak.Has(OldSerial))
 	if !fresh || is.claim != 0 || is.record == closing || is.record == open && is.attempt != attempt {
 		return
 	}
-	legal, free := s.unfair == 0 && (s.claimedBy(g, s.blind) == 0 || m.weak.has(VictimClaims)), 0
+	legal, free := s.unfair == 0 && (s.claimedBy(g, s.blind) == 0 || m.weak.Has(VictimClaims)), 0
 	for v := range uint8(gangs) {
 		if victims>>v&1 == 0 {
 			continue
 		}
 		at := &s.gangs[v]
 		named := at.attempt == two>>v&1+1
-		if !named && m.weak.has(ClaimWithoutAttempt) {
+		if !named && m.weak.Has(ClaimWithoutAttempt) {
 			two = two&^(1<<v) | (at.attempt-1)<<v&(1<<v)
 			named = true
 		}
-		legal = legal && at.record == open && named && (s.claimedBy(v, s.blind) == 0 || m.weak.has(TwoClaims)) &&
-			(at.claim == 0 || m.weak.has(ClaimantTaken))
+		legal = legal && at.record == open && named && (s.claimedBy(v, s.blind) == 0 || m.weak.Has(TwoClaims)) &&
+			(at.claim == 0 || m.weak.Has(ClaimantTaken))
 		free += int(at.demand)
 	}
 	to.mandate = 0
 	over := int(s.limit) - m.virtual(s, s.blind) - int(m.demand[g]-is.demand) + free // what the plan frees beyond what lacks
 	reducible := m.reducible(s, g, term, serial, victims, over)
-	if !legal || reducible && !m.weak.has(ReducibleClaim) || victims == 0 && is.demand == m.demand[g] || m.virtual(s, s.blind)+int(m.demand[g]-is.demand)-free > int(s.limit) {
+	if !legal || reducible && !m.weak.Has(ReducibleClaim) || victims == 0 && is.demand == m.demand[g] ||
+		m.virtual(s, s.blind)+int(m.demand[g]-is.demand)-free > int(s.limit) {
 		e(claimArrives, g, term, serial, &n, "")
 		return
 	}
-	if m.weak.has(EvictFirst) {
+	if m.weak.Has(EvictFirst) {
 		bad := ""
 		for v := range uint8(gangs) {
 			if victims>>v&1 != 0 && bad == "" {
@@ -242,7 +243,7 @@ func (m *machine) claimArrives(s *state, g, term, serial uint8, e do) {
 		to.record, to.attempt, to.demand = open, attempt, 0
 	}
 	to.claim, to.victims, to.second, to.awaits = 1, victims, two, is.waitsOn[term][serial]
-	if m.weak.has(AwaitsVictims) {
+	if m.weak.Has(AwaitsVictims) {
 		to.awaits = victims
 	}
 	n.blind &^= 1 << g
@@ -279,12 +280,13 @@ func (m *machine) standing(s *state, g uint8, e do) {
 	is := &s.gangs[g]
 	left := uint8(0) // victims that are still open
 	for v := range uint8(gangs) {
-		if at := &s.gangs[v]; is.victims>>v&1 != 0 && at.record == open && (is.names(v, at.attempt) || m.weak.has(CloseWithoutAttempt)) {
+		if at := &s.gangs[v]; is.victims>>v&1 != 0 && at.record == open &&
+			(is.names(v, at.attempt) || m.weak.Has(CloseWithoutAttempt)) {
 			left |= 1 << v
 		}
 	}
-	unfit := m.virtual(s, s.blind) > int(s.limit) && !m.weak.has(UnfitClaimStands)
-	if unfit || left != 0 && s.unfair != 0 && !m.weak.has(IllegalIsClosed) {
+	unfit := m.virtual(s, s.blind) > int(s.limit) && !m.weak.Has(UnfitClaimStands)
+	if unfit || left != 0 && s.unfair != 0 && !m.weak.Has(IllegalIsClosed) {
 		n := *s
 		m.drop(&n, g)
 		e(drops, g, 0, 0, &n, "")
@@ -300,12 +302,12 @@ func (m *machine) standing(s *state, g uint8, e do) {
 			e(closes, v, g, 0, &n, bad)
 		}
 	}
-	fits := s.charged()+int(m.demand[g]-is.demand) <= int(s.limit) || m.weak.has(UnfitGrant)
-	if fits && (left == 0 || m.weak.has(EarlyGrant)) {
+	fits := s.charged()+int(m.demand[g]-is.demand) <= int(s.limit) || m.weak.Has(UnfitGrant)
+	if fits && (left == 0 || m.weak.Has(EarlyGrant)) {
 		n := *s
 		to := &n.gangs[g]
 		to.demand, to.claim, to.victims, to.second = m.demand[g], 0, 0, 0 // what it awaits stays: an heir names that in HoldRequests
-		if m.weak.has(AwaitsForgotten) {
+		if m.weak.Has(AwaitsForgotten) {
 			to.awaits = 0
 		}
 		n.put(g)
@@ -344,13 +346,13 @@ func (m *machine) drop(s *state, g uint8) {
 		if !is.names(v, at.attempt) {
 			continue
 		}
-		if at.record == open && !m.weak.has(SparedIsAwaited) {
+		if at.record == open && !m.weak.Has(SparedIsAwaited) {
 			is.awaits &^= 1 << v
 		}
-		if at.record == open && m.weak.has(DroppedIsClosed) {
+		if at.record == open && m.weak.Has(DroppedIsClosed) {
 			s.doomed |= 1 << v
 		}
-		if at.record == closing && m.weak.has(DroppedIsOpened) {
+		if at.record == closing && m.weak.Has(DroppedIsOpened) {
 			at.record = open
 		}
 	}
@@ -365,7 +367,7 @@ func (m *machine) drop(s *state, g uint8) {
 func (m *machine) giveBack(s *state, g uint8) {
 	is := &s.gangs[g]
 	is.mandate = 0
-	keeps := is.claim != 0 && m.weak.has(UnreserveKeepsClaim)
+	keeps := is.claim != 0 && m.weak.Has(UnreserveKeepsClaim)
 	if !keeps {
 		m.drop(s, g)
 		is.record, is.demand, is.awaits = absent, 0, 0

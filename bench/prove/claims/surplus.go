@@ -3,7 +3,9 @@ package claims
 import (
 	"fmt"
 	"math/bits"
-	"slices"
+	"time"
+
+	"basalt.dev/basalt/bench/prove/spec"
 )
 
 // Surplus pods: claims on single pods of a gang that runs with more than its minimum. To the claimant, and to node shards, such a pod is what
@@ -50,12 +52,7 @@ var surplusNames = [surplusRules]string{"condemn-unwritten", "condemn-below-mini
 func (r SurplusRule) String() string { return surplusNames[r] }
 
 // SurplusRules returns all of them.
-func SurplusRules() (all []SurplusRule) {
-	for r := range surplusRules {
-		all = append(all, r)
-	}
-	return all
-}
+func SurplusRules() []SurplusRule { return spec.Rules(surplusRules) }
 
 // SurplusFaults is how often each may happen.
 type SurplusFaults struct{ Crash, Heir, Die, Edit, Timeout uint8 }
@@ -99,8 +96,9 @@ type elastic struct {
 
 func count(pods uint8) int { return bits.OnesCount8(pods) }
 
-func firstElastic(f SurplusFaults) elastic {
-	s := elastic{named: 7, least: 2, runs: 7, minimum: 2, term: 1, left: f}
+// First returns the state at the start.
+func (m *elasticMachine) First() elastic {
+	s := elastic{named: 7, least: 2, runs: 7, minimum: 2, term: 1, left: m.left}
 	s.homes[0] = elasticHome{sees: 7, least: 2}
 	return s
 }
@@ -122,12 +120,16 @@ func (s *elastic) charged() (now, then int) {
 }
 
 // elasticMachine says what may happen.
-type elasticMachine struct{ weak []SurplusRule }
+type elasticMachine struct {
+	left SurplusFaults
+	weak spec.Weakened[SurplusRule]
+}
 
-func (m *elasticMachine) is(r SurplusRule) bool { return slices.Contains(m.weak, r) }
+func (m *elasticMachine) is(r SurplusRule) bool { return m.weak.Has(r) }
 
-// next calls emit with each state that one step leads to, what the step is, and what it violates.
-func (m *elasticMachine) next(s elastic, emit func(what string, n elastic, bad string)) {
+// Next calls emit with each state that one step leads to, what the step is, and what it violates.
+func (m *elasticMachine) Next(from *elastic, emit func(what string, n *elastic, bad string)) {
+	s := *from
 	do := func(n elastic, bad, format string, args ...any) {
 		if n == s {
 			return
@@ -141,7 +143,7 @@ func (m *elasticMachine) next(s elastic, emit func(what string, n elastic, bad s
 				bad = fmt.Sprintf("I18: %d pods will be charged, and the limit is %d", then, elasticLimit)
 			}
 		}
-		emit(fmt.Sprintf(format, args...), n, bad)
+		emit(fmt.Sprintf(format, args...), &n, bad)
 	}
 	m.coordinator(s, do)
 	for h := range s.homes {
@@ -352,8 +354,11 @@ func (m *elasticMachine) world(s elastic, do doElastic) {
 	}
 }
 
-// judgeEnd returns what is violated if nothing happens any more.
-func (s *elastic) judgeEnd() string {
+// Judge returns what is violated if nothing happens any more.
+func (m *elasticMachine) Judge(s *elastic, steps []string) string {
+	if len(steps) > 0 {
+		return ""
+	}
 	for i, c := range s.claims {
 		if c.state == stands {
 			return fmt.Sprintf("claim %d stands for ever", i+1)
@@ -365,47 +370,10 @@ func (s *elastic) judgeEnd() string {
 	return ""
 }
 
-// RunSurplus explores breadth first, until a violation or the end. States are compared as they are.
-func RunSurplus(f SurplusFaults, weak ...SurplusRule) (r Result) {
-	m := &elasticMachine{weak}
-	type link struct {
-		from int
-		what string
-	}
-	states, links := []elastic{firstElastic(f)}, []link{{}}
-	known := map[elastic]bool{states[0]: true}
-	fail := func(bad string, path ...string) {
-		r.Violation = bad
-		for at := len(path) - 1; at >= 0; at-- {
-			r.Trace = append(r.Trace, path[at])
-		}
-	}
-	for at := 0; at < len(states) && r.Violation == ""; at++ {
-		path := func(last ...string) []string {
-			for k := at; k > 0; k = links[k].from {
-				last = append(last, links[k].what)
-			}
-			return last
-		}
-		any := false
-		m.next(states[at], func(what string, n elastic, bad string) {
-			any = true
-			r.Transitions++
-			if bad != "" && r.Violation == "" {
-				fail(bad, path(what)...)
-			}
-			if !known[n] {
-				known[n] = true
-				states, links = append(states, n), append(links, link{at, what})
-			}
-		})
-		if !any && r.Violation == "" {
-			r.Ends++
-			if bad := states[at].judgeEnd(); bad != "" {
-				fail(bad, path()...)
-			}
-		}
-	}
-	r.States, r.Complete = len(states), r.Violation == ""
-	return r
+// Say returns a step, which is its own description.
+func (m *elasticMachine) Say(step string, _, _ *elastic) string { return step }
+
+// RunSurplus explores until a violation or the end. States are compared as they are.
+func RunSurplus(f SurplusFaults, now func() time.Time, weak ...SurplusRule) spec.Result {
+	return spec.Run(&elasticMachine{f, spec.Weak(weak)}, spec.Bounds{Exact: true}, now)
 }

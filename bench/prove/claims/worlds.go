@@ -1,6 +1,11 @@
 package claims
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+
+	"basalt.dev/basalt/bench/prove/spec"
+)
 
 // A gang at the start.
 const (
@@ -68,17 +73,17 @@ var Worlds = []World{
 }
 
 // WorldNamed returns the world of a name.
-func WorldNamed(name string) (World, bool) {
+func WorldNamed(name string) (World, error) {
 	for _, w := range Worlds {
 		if w.Name == name {
-			return w, true
+			return w, nil
 		}
 	}
-	return World{}, false
+	return World{}, fmt.Errorf("there is no world %s", name)
 }
 
-// first returns the state at the start.
-func (m *machine) first() state {
+// First returns the state at the start.
+func (m *machine) First() state {
 	s := state{term: 1, limit: m.World.Limit, left: m.Faults.faults()}
 	for g := range uint8(gangs) {
 		is := &s.gangs[g]
@@ -116,7 +121,7 @@ func (m *machine) first() state {
 }
 
 func newMachine(cfg Config) *machine {
-	m := &machine{Config: cfg, weak: weak(cfg.Weak)}
+	m := &machine{Config: cfg, weak: spec.Weak(cfg.Weak)}
 	for g, at := range cfg.World.Gangs {
 		m.demand[g] = uint8(bits.OnesCount8(at.Nodes))
 		m.takes[g] = at.Takes

@@ -1,6 +1,6 @@
 package order
 
-import "slices"
+import "basalt.dev/basalt/bench/prove/spec"
 
 // Rule can be weakened.
 type Rule uint8
@@ -46,27 +46,7 @@ var ruleNames = [rules]string{"judged-unseen", "later-rows-count", "plain-unjudg
 func (r Rule) String() string { return ruleNames[r] }
 
 // Rules returns all of them.
-func Rules() []Rule {
-	var all []Rule
-	for r := range rules {
-		all = append(all, r)
-	}
-	return all
-}
+func Rules() []Rule { return spec.Rules(rules) }
 
 // Named returns the rule of a name.
-func Named(name string) (Rule, bool) {
-	i := slices.Index(ruleNames[:], name)
-	return Rule(max(i, 0)), i >= 0
-}
-
-type weakened uint32
-
-func weak(rs []Rule) (w weakened) {
-	for _, r := range rs {
-		w |= 1 << r
-	}
-	return w
-}
-
-func (w weakened) has(r Rule) bool { return w&(1<<r) != 0 }
+func Named(name string) (Rule, error) { return spec.Named[Rule](ruleNames[:], name) }

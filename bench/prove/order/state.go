@@ -1,7 +1,5 @@
 package order
 
-import "unsafe"
-
 const (
 	shards = 4 // A to D
 	pods   = 4
@@ -81,8 +79,6 @@ type state struct {
 	deaths  uint8
 	breaks  uint8
 }
-
-func (s *state) bytes() []byte { return (*[unsafe.Sizeof(state{})]byte)(unsafe.Pointer(s))[:] }
 
 // seen returns the last version of a pod that is not above w, 0 if it was created later.
 func (s *state) seen(x, w uint8) uint8 {

@@ -3,6 +3,8 @@ package order
 import (
 	"fmt"
 	"slices"
+
+	"basalt.dev/basalt/bench/prove/spec"
 )
 
 // kind of a step.
@@ -43,14 +45,14 @@ type step struct {
 // machine is a configuration with what follows from it.
 type machine struct {
 	Config
-	weak   weakened
+	weak   spec.Weakened[Rule]
 	unitOf [pods]uint8
 	gang   [units]uint8
 	roles  uint8 // shards that do anything before one is fenced
 }
 
 func newMachine(cfg Config) *machine {
-	m := &machine{Config: cfg, weak: weak(cfg.Weak)}
+	m := &machine{Config: cfg, weak: spec.Weak(cfg.Weak)}
 	for u, xs := range cfg.World.Gangs {
 		m.roles |= 1 << cfg.World.Home[u]
 		for _, x := range xs {
@@ -62,8 +64,8 @@ func newMachine(cfg Config) *machine {
 	return m
 }
 
-// first returns the state at the start: no pod has a row.
-func (m *machine) first() state {
+// First returns the state at the start: no pod has a row.
+func (m *machine) First() state {
 	n := uint8(len(m.World.Pods))
 	s := state{version: n, edits: m.Edits, deletes: m.Deletes, deaths: m.Deaths, breaks: m.Breaks}
 	for i := range s.shard {
@@ -96,8 +98,8 @@ func (m *machine) home(s *state, u uint8) uint8 { return m.owner(s, m.World.Home
 // lost reports whether the process that wrote a row may write no more.
 func (m *machine) lost(s *state, r *row) bool { return s.fenced != 0 && r.by == m.Victim }
 
-// next calls emit with every state that one step leads to, and what the step violates.
-func (m *machine) next(s *state, emit func(step, *state, string)) {
+// Next calls emit with every state that one step leads to, and what the step violates.
+func (m *machine) Next(s *state, emit func(step, *state, string)) {
 	var n state
 	from := func() *state { n = *s; return &n }
 	do := func(k kind, i, x, try uint8) { emit(step{k, i, x, try}, &n, "") }
@@ -115,7 +117,7 @@ func (m *machine) next(s *state, emit func(step, *state, string)) {
 			if cm.many == 0 {
 				i = m.singleRow(s, u, k).by
 			}
-			if v := m.judge(s, i, u, k, !m.weak.has(WaitsForEver)); v != open {
+			if v := m.judge(s, i, u, k, !m.weak.Has(WaitsForEver)); v != open {
 				bad := m.decide(from(), i, u, k, v)
 				emit(step{judge, i, u, k}, &n, bad)
 				for x := range uint8(pods) {
@@ -177,7 +179,8 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 			do(refuse, r.by, x, k)
 		}
 	case prepared:
-		said := cm.verdict == yes || k > 0 && s.commit[m.unitOf[x]][0].verdict == yes && s.commit[m.unitOf[x]][0].pods&(1<<x) != 0 && m.weak.has(BindOfAnyCommit)
+		said := cm.verdict == yes || k > 0 && s.commit[m.unitOf[x]][0].verdict == yes &&
+			s.commit[m.unitOf[x]][0].pods&(1<<x) != 0 && m.weak.Has(BindOfAnyCommit)
 		if cm.many != 0 && said {
 			from()
 			to.phase = sent
@@ -189,7 +192,7 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 			do(giveUp, r.by, x, k)
 		}
 	case givenUp:
-		if cm.many != 0 && cm.verdict == yes && m.weak.has(LateBind) {
+		if cm.many != 0 && cm.verdict == yes && m.weak.Has(LateBind) {
 			from()
 			to.phase = sent
 			do(bindArrives, r.by, x, k)
@@ -222,12 +225,12 @@ func (m *machine) row(s *state, x, k uint8, from func() *state, do func(kind, ui
 		from().move(x)
 		do(patch, heir, x, k)
 	}
-	if !stays || m.weak.has(HeirRemovesUnmoved) {
+	if !stays || m.weak.Has(HeirRemovesUnmoved) {
 		from().rev++
 		to.removed = n.rev
 		do(remove, heir, x, k)
 	}
-	if r.phase == prepared && m.weak.has(HeirBinds) {
+	if r.phase == prepared && m.weak.Has(HeirBinds) {
 		from()
 		to.phase = sent
 		do(bindInherited, heir, x, k)
@@ -239,7 +242,7 @@ func (m *machine) withdrawn(s *state, x, k uint8) bool {
 	u := m.unitOf[x]
 	cm := &s.commit[u][k]
 	if cm.many == 0 {
-		return m.anyRow(s, u, k, refused) && !m.weak.has(RestIsKept)
+		return m.anyRow(s, u, k, refused) && !m.weak.Has(RestIsKept)
 	}
 	return cm.verdict == no || cm.by != m.home(s, u) || m.anyRow(s, u, k, refused) || m.anyRow(s, u, k, givenUp)
 }
@@ -304,11 +307,11 @@ func (m *machine) watches(s *state, i uint8, from func() *state, do func(kind, u
 	}
 	me := &from().shard[i]
 	me.phase = halfway
-	unlisted := m.weak.has(StartUnlisted) && sh.watch == 0 || m.weak.has(BreakUnlisted) && sh.watch != 0
+	unlisted := m.weak.Has(StartUnlisted) && sh.watch == 0 || m.weak.Has(BreakUnlisted) && sh.watch != 0
 	if sh.phase == halfway || unlisted {
 		me.phase = ready
 	}
-	if (sh.phase == fresh) != m.weak.has(ListedBeforeRead) {
+	if (sh.phase == fresh) != m.weak.Has(ListedBeforeRead) {
 		me.log, me.read = s.rev, s.rev
 		do(readLog, i, 0, 0)
 	} else {
@@ -351,9 +354,9 @@ func (m *machine) placeable(s *state, u uint8) (own uint8) {
 				if r.removed == 0 {
 					return 0
 				}
-				is = is && (at > r.version || m.weak.has(HeirRemovesUnmoved))
+				is = is && (at > r.version || m.weak.Has(HeirRemovesUnmoved))
 			case sent:
-				is = is && r.removed != 0 && (at > r.version || m.weak.has(HeirRemovesUnmoved))
+				is = is && r.removed != 0 && (at > r.version || m.weak.Has(HeirRemovesUnmoved))
 			case answered:
 				is = false
 			case failed:
@@ -365,7 +368,7 @@ func (m *machine) placeable(s *state, u uint8) (own uint8) {
 			own |= 1 << x
 		}
 	}
-	if own == 0 || s.tried[u] == 0 || s.commit[u][0].verdict == yes && m.weak.has(JudgedOnce) {
+	if own == 0 || s.tried[u] == 0 || s.commit[u][0].verdict == yes && m.weak.Has(JudgedOnce) {
 		return own
 	}
 	if may, bound, complete := m.look(s, h, own, everything, 0); !complete || !m.World.fits(own, may, bound) {
@@ -412,7 +415,7 @@ func (m *machine) drop(s *state, i, u, x, k uint8) string {
 	bad := ""
 	if cm.pods != 0 {
 		v := uint8(yes)
-		if !m.weak.has(LeftUnjudged) {
+		if !m.weak.Has(LeftUnjudged) {
 			v = m.judge(s, i, u, k, true)
 		}
 		if v == open { // too little is known now
@@ -455,8 +458,11 @@ func (m *machine) decide(s *state, i, u, k, verdict uint8) string {
 	return ""
 }
 
-// judgeEnd returns what is violated if nothing can happen any more.
-func (m *machine) judgeEnd(s *state) string {
+// Judge returns what is violated if nothing can happen any more.
+func (m *machine) Judge(s *state, steps []step) string {
+	if len(steps) > 0 {
+		return ""
+	}
 	now, _ := s.standing()
 	for u, xs := range m.World.Gangs {
 		waits, own := false, uint8(0)
@@ -482,8 +488,8 @@ func (m *machine) judgeEnd(s *state) string {
 	return ""
 }
 
-// say describes a step.
-func (m *machine) say(st step, s, n *state) string {
+// Say describes a step.
+func (m *machine) Say(st step, s, n *state) string {
 	who := letter(st.i)
 	var pod, gang string
 	switch st.kind {

@@ -4,7 +4,7 @@ const everything = 0xff
 
 // before reports whether the row of a pod is before a point: rows of one key are in the order of their pods.
 func (m *machine) before(r *row, x, point, last uint8) bool {
-	return r.place < point || r.place == point && x < last && !m.weak.has(KeyIsOnePlace)
+	return r.place < point || r.place == point && x < last && !m.weak.Has(KeyIsOnePlace)
 }
 
 // over reports whether a view knows that a row binds nothing any more, other than by showing its pod bound.
@@ -14,11 +14,11 @@ func (m *machine) over(s *state, i, x uint8, r *row) bool {
 	switch {
 	case reached(r.removed, sh.read): // read after it was removed
 		return true
-	case reached(r.removed, sh.log) && m.weak.has(RemovedIsOver):
+	case reached(r.removed, sh.log) && m.weak.Has(RemovedIsOver):
 		return true
-	case reached(r.given, sh.log) && !m.weak.has(GivenUpUnsaid):
+	case reached(r.given, sh.log) && !m.weak.Has(GivenUpUnsaid):
 		return true
-	case at == r.version && m.weak.has(SameVersionIsOver):
+	case at == r.version && m.weak.Has(SameVersionIsOver):
 		return true
 	}
 	return at > r.version
@@ -34,7 +34,8 @@ func (m *machine) look(s *state, i, own, point, last uint8) (may, bound uint8, c
 		if own&(1<<x) != 0 {
 			continue // its former rows are over, or it would not have been committed again
 		}
-		unknown := x == 0 && sh.node == 0 && (m.NewNode && m.weak.has(UnknownNodeIsNowhere) || m.MovedNode && m.weak.has(NodesUnsaid))
+		unknown := x == 0 && sh.node == 0 && (m.NewNode && m.weak.Has(UnknownNodeIsNowhere) ||
+			m.MovedNode && m.weak.Has(NodesUnsaid))
 		p := &s.pod[x]
 		if reached(p.bound, sh.watch) && !reached(p.gone, sh.watch) && !unknown {
 			may |= 1 << x
@@ -49,22 +50,23 @@ func (m *machine) look(s *state, i, own, point, last uint8) (may, bound uint8, c
 			if said {
 				bound |= 1 << x
 			}
-			if !said && !m.before(r, x, point, last) && !m.weak.has(LaterRowsCount) {
+			if !said && !m.before(r, x, point, last) && !m.weak.Has(LaterRowsCount) {
 				continue
 			}
 			labels := sh.watch >= r.version
 			switch {
 			case m.ignores(s, i, x, uint8(k), point):
 				continue
-			case carries && !labels && !m.weak.has(LabelsUnawaited):
+			case carries && !labels && !m.weak.Has(LabelsUnawaited):
 				complete = false
 			case carries && !labels:
 				continue
-			case !carries && !labels && m.weak.has(RowsWithoutTerms):
+			case !carries && !labels && m.weak.Has(RowsWithoutTerms):
 				continue
 			}
 			may |= 1 << x
-			if m.weak.has(RowsSupport) || r.phase == sent && m.weak.has(SaidSupports) || m.sameGang(x, own) && m.weak.has(GangSupports) {
+			if m.weak.Has(RowsSupport) || r.phase == sent && m.weak.Has(SaidSupports) ||
+				m.sameGang(x, own) && m.weak.Has(GangSupports) {
 				bound |= 1 << x
 			}
 		}
@@ -78,7 +80,7 @@ func (m *machine) sameGang(x, own uint8) bool { return own&m.gang[m.unitOf[x]] !
 // of its Commit are before the point, and the view has been watching since before the first of them.
 func (m *machine) ignores(s *state, i, x, k, point uint8) bool {
 	cm := &s.commit[m.unitOf[x]][k]
-	if !m.PointsWin || point == everything || cm.many == 0 || s.shard[i].read > cm.begun && !m.weak.has(IgnoredAfterRead) {
+	if !m.PointsWin || point == everything || cm.many == 0 || s.shard[i].read > cm.begun && !m.weak.Has(IgnoredAfterRead) {
 		return false
 	}
 	for y := range uint8(pods) {
@@ -105,14 +107,15 @@ func (m *machine) judge(s *state, i, u, k uint8, long bool) uint8 {
 			point, last = r.place, x
 		}
 	}
-	unseen := m.weak.has(JudgedUnseen)
+	unseen := m.weak.Has(JudgedUnseen)
 	if cm.many != 0 {
-		unseen = m.weak.has(HomeJudgesUnseen)
+		unseen = m.weak.Has(HomeJudgesUnseen)
 	}
 	switch {
 	case sh.phase != ready, sh.log < point && !unseen:
 		return open
-	case cm.pods&m.World.Terms == 0 && m.weak.has(PlainUnjudged), k > 0 && s.commit[u][0].verdict == yes && m.weak.has(JudgedOnce):
+	case cm.pods&m.World.Terms == 0 && m.weak.Has(PlainUnjudged),
+		k > 0 && s.commit[u][0].verdict == yes && m.weak.Has(JudgedOnce):
 		return yes
 	}
 	may, bound, complete := m.look(s, i, cm.pods, point, last)
@@ -121,7 +124,7 @@ func (m *machine) judge(s *state, i, u, k uint8, long bool) uint8 {
 		return open
 	case m.World.fits(cm.pods, may, bound):
 		return yes
-	case m.oneKey(s, u, k) && !long && m.hopes(s, i, cm.pods, may), m.weak.has(GangsWait) && m.hopes(s, i, cm.pods, may):
+	case m.oneKey(s, u, k) && !long && m.hopes(s, i, cm.pods, may), m.weak.Has(GangsWait) && m.hopes(s, i, cm.pods, may):
 		return open
 	}
 	return no

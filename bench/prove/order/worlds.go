@@ -149,11 +149,11 @@ var Worlds = []World{
 }
 
 // WorldNamed returns the world of a name.
-func WorldNamed(name string) (World, bool) {
+func WorldNamed(name string) (World, error) {
 	for _, w := range Worlds {
 		if w.Name == name {
-			return w, true
+			return w, nil
 		}
 	}
-	return World{}, false
+	return World{}, fmt.Errorf("there is no world %s", name)
 }
