@@ -20,7 +20,6 @@ func engineCommand() *cobra.Command {
 	var traced, profile, out string
 	var asJSON bool
 	var seeds int
-	var cores int64
 	c := &cobra.Command{
 		Use:   "engine",
 		Short: "Measure placement alone on one core, compare it with an exact scan, or replay a trace",
@@ -38,7 +37,7 @@ func engineCommand() *cobra.Command {
 				defer pprof.StopCPUProfile()
 			}
 			o.Progress = report.NewProgress(os.Stderr)
-			r, err := runEngine(c.Context(), o, traced, seeds, cores)
+			r, err := runEngine(c.Context(), o, traced, seeds)
 			o.Progress.Done()
 			if err != nil {
 				return err
@@ -62,16 +61,15 @@ func engineCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Rounds, "rounds", 10, "rounds; sizes take turns")
 	c.Flags().IntVar(&o.Decisions, "decisions", 100000, "decisions per round")
 	c.Flags().IntVar(&o.Exact, "exact-up-to", 5000, "compare quality with exact best fit for clusters of up to this many nodes")
-	c.Flags().StringVar(&traced, "trace", "", "openb:DIR, openb:DIR,LIST (LIST of openb_pod_list_LIST.csv, default: default) or swf:FILE")
-	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace openb: seeds of the inflation")
-	c.Flags().Int64Var(&cores, "cores-of-node", 32, "with --trace swf: cores per node")
+	c.Flags().StringVar(&traced, "trace", "", "openb:DIR or openb:DIR,LIST (LIST of openb_pod_list_LIST.csv, default: default)")
+	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace: seeds of the inflation")
 	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
 	outFlag(c.Flags(), &out, "engine")
 	c.Flags().BoolVar(&asJSON, "json", false, "print report.json instead of the table, and write files only if --out is given")
 	return c
 }
 
-func runEngine(ctx context.Context, o engine.Options, traced string, seeds int, cores int64) (*report.Report, error) {
+func runEngine(ctx context.Context, o engine.Options, traced string, seeds int) (*report.Report, error) {
 	kind, where, _ := strings.Cut(traced, ":")
 	switch kind {
 	case "":
@@ -94,15 +92,6 @@ func runEngine(ctx context.Context, o engine.Options, traced string, seeds int, 
 			return nil, err
 		}
 		return engine.Replay(ctx, nodes, pods, o.Seed, seeds, o.Progress)
-	case "swf":
-		log, err := trace.SWF(where)
-		if err != nil {
-			return nil, err
-		}
-		if cores < 1 {
-			return nil, fmt.Errorf("--cores-of-node: %d is not a number of cores", cores)
-		}
-		return engine.ReplaySWF(ctx, log, cores, o.Seed, o.Progress)
 	}
-	return nil, fmt.Errorf("--trace %s: is neither openb:DIR nor swf:FILE", traced)
+	return nil, fmt.Errorf("--trace %s: is not openb:DIR", traced)
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"os"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -194,26 +193,6 @@ func TestPublishedOpenb(t *testing.T) {
 	for _, f := range r.Figures {
 		if f.Reach != "" && !f.Met {
 			t.Errorf("%s: %s %.2f, %s", f.Subject, f.Name, f.Value, f.Reach)
-		}
-	}
-}
-
-func TestReplaySWF(t *testing.T) {
-	r, err := ReplaySWF(context.Background(), trace.Log{Cores: 8, Jobs: []trace.Job{
-		{Number: 1, Submitted: 0, Ran: 10, Cores: 6},
-		{Number: 2, Submitted: 2, Ran: 4, Cores: 4}, // waits until 10
-		{Number: 3, Submitted: 3, Ran: 5, Cores: 2}, // passes it
-	}}, 4, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []report.Value{
-		{Name: "jobs that ran", Value: 3}, {Name: "cores in use at the most", Unit: "%", Value: 100},
-		{Name: "cores in use on average", Unit: "%", Value: 100 * float64(60+16+10) / (14 * 8)}, {Name: "mean wait of a job", Unit: "s", Value: 8.0 / 3},
-	}
-	for _, run := range r.Runs {
-		if !reflect.DeepEqual(run.Values, want) {
-			t.Errorf("%s: %+v", run.Subject, run.Values)
 		}
 	}
 }

@@ -1,5 +1,4 @@
-// Package trace reads what real clusters ran: the "openb" lists of Alibaba's cluster-trace-gpu-v2023, and logs in the
-// Standard Workload Format (SWF) of batch systems.
+// Package trace reads what a real cluster ran: the "openb" lists of Alibaba's cluster-trace-gpu-v2023.
 //
 // It decides nothing about how a trace is replayed. It refuses a file it does not understand, and names the file, the line
 // and the column: a trace that is read half is a wrong figure.
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,80 +157,4 @@ func table(file string, columns []string, each func(row) error) error {
 			return fmt.Errorf("read trace: %w", err)
 		}
 	}
-}
-
-// Job of an SWF log.
-type Job struct {
-	Number    int64
-	Submitted int64 // seconds since the log began
-	Ran       int64 // seconds, at least one
-	Cores     int64
-	MemoryKiB int64 // of each core, 0 when the log does not say
-}
-
-// Log is an SWF log.
-type Log struct {
-	Jobs    []Job
-	Cores   int64 // of the machine: MaxProcs of the header, else the most that one job had
-	Skipped int   // jobs that never ran, or of which the log does not say for how long or on how many cores
-}
-
-// SWF reads a log in the Standard Workload Format: 18 numbers a line, -1 for what is not known, comments after a semicolon.
-func SWF(file string) (Log, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return Log{}, fmt.Errorf("read trace: %w", err)
-	}
-	defer f.Close()
-	content, err := io.ReadAll(f)
-	if err != nil {
-		return Log{}, fmt.Errorf("read trace: %s: %w", file, err)
-	}
-	var log Log
-	const (
-		fields                                                  = 18
-		number, submit, ran, used, usedMemory, asked, askMemory = 0, 1, 3, 4, 6, 7, 9
-	)
-	for i, line := range strings.Split(string(content), "\n") {
-		if comment, is := strings.CutPrefix(strings.TrimSpace(line), ";"); is {
-			if name, value, _ := strings.Cut(comment, ":"); strings.TrimSpace(name) == "MaxProcs" {
-				if log.Cores, err = strconv.ParseInt(strings.TrimSpace(value), 10, 64); err != nil || log.Cores < 1 || log.Cores > mostAmount {
-					return Log{}, fmt.Errorf("read trace: %s:%d: MaxProcs is %q", file, i+1, strings.TrimSpace(value))
-				}
-			}
-			continue
-		}
-		cells := strings.Fields(line)
-		if len(cells) == 0 {
-			continue
-		}
-		if len(cells) != fields {
-			return Log{}, fmt.Errorf("read trace: %s:%d: %d numbers, not %d", file, i+1, len(cells), fields)
-		}
-		var n [fields]int64
-		for k, cell := range cells {
-			v, err := strconv.ParseFloat(cell, 64) // averages have fractions
-			if err != nil || math.IsNaN(v) || v < -1 || v > float64(mostAmount) {
-				return Log{}, fmt.Errorf("read trace: %s:%d: number %d is %q", file, i+1, k+1, cell)
-			}
-			n[k] = int64(math.Ceil(v))
-		}
-		j := Job{Number: n[number], Submitted: max(0, n[submit]), Ran: n[ran], Cores: n[used], MemoryKiB: max(0, n[askMemory], n[usedMemory])}
-		if n[asked] > 0 {
-			j.Cores = n[asked]
-		}
-		if j.Ran < 0 || j.Cores < 1 {
-			log.Skipped++
-			continue
-		}
-		j.Ran = max(1, j.Ran)
-		log.Jobs = append(log.Jobs, j)
-	}
-	most := int64(0)
-	for _, j := range log.Jobs {
-		most = max(most, j.Cores)
-	}
-	log.Cores = max(log.Cores, most)
-	slices.SortStableFunc(log.Jobs, func(a, b Job) int { return int(a.Submitted - b.Submitted) })
-	return log, nil
 }

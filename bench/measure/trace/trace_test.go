@@ -81,28 +81,3 @@ func TestBadOpenb(t *testing.T) {
 		})
 	}
 }
-
-func TestSWF(t *testing.T) {
-	log, err := SWF("testdata/log.swf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Log{Cores: 64, Skipped: 1, Jobs: []Job{{1, 0, 100, 16, 0}, {3, 4, 50, 32, 1024}}}
-	if !reflect.DeepEqual(log, want) {
-		t.Errorf("%+v", log)
-	}
-	for text, want := range map[string]string{
-		"1 2 3\n": ":1: 3 numbers, not 18",
-		"; a\n1 0 3 100 16 -1 -1 sixteen 200 -1 1 1 1 1 1 1 -1 -1\n": `:2: number 8 is "sixteen"`,
-		"1 0 3 NaN 16 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n":            `:1: number 4 is "NaN"`,
-		"; MaxProcs: many\n": `:1: MaxProcs is "many"`,
-	} {
-		file := filepath.Join(t.TempDir(), "bad.swf")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := SWF(file); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %s", text, err, want)
-		}
-	}
-}
