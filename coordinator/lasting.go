@@ -15,7 +15,7 @@ import (
 // monotonic queue of a sliding-window minimum, for windows of all lengths. (Every gang has the preemptionDelay of its own leaf.)
 //
 // Tried and dropped: to count from the first denial alone. Who had waited for long evicted others in the moment in which one of its queue's own
-// gangs ended, or a fair share moved (bench/README has what that wasted).
+// gangs ended, or a fair share moved (the package comment of bench/measure/fair has what that wasted).
 
 // lasting is by how much a queue has been below its threshold, and since when: both grow from step to step.
 type lasting []lastingStep
