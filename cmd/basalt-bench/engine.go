@@ -61,7 +61,7 @@ func engineCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Rounds, "rounds", 10, "rounds; sizes take turns")
 	c.Flags().IntVar(&o.Decisions, "decisions", 100000, "decisions per round")
 	c.Flags().IntVar(&o.Exact, "exact-up-to", 5000, "compare quality with exact best fit for clusters of up to this many nodes")
-	c.Flags().StringVar(&traced, "trace", "", "openb:DIR or openb:DIR,LIST (LIST of openb_pod_list_LIST.csv, default: default)")
+	c.Flags().StringVar(&traced, "trace", "", "openb:DIR, or openb:DIR,LIST for its openb_pod_list_LIST.csv")
 	c.Flags().IntVar(&seeds, "seeds", 5, "with --trace: seeds of the inflation")
 	c.Flags().StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file")
 	outFlag(c.Flags(), &out, "engine")

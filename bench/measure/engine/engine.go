@@ -1,10 +1,10 @@
 // Package engine measures the placement core (package cache) alone, on one core, and beside it an exact best-fit scan over
 // all nodes on the same stream of pods.
 //
-// It decides what the stream is: place and release drawn at random at a level of allocation, some hundred classes and a
-// few pods with a class of their own, a node's label or taint changed now and then; and two replays of a trace. It owns no
-// decision of the product. Everything is made from a seed: the same seed gives the same stream on any machine, only times
-// differ.
+// It decides what the stream is: place and release drawn at random at a level of allocation, some hundred classes
+// and a few pods with a class of their own, a node's label or taint changed now and then; and two replays of a
+// trace. It owns no decision of the product. Everything is made from a seed: the same seed gives the same stream
+// on any machine, only times differ.
 package engine
 
 import (

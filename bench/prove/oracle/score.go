@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -146,8 +146,7 @@ func (p *plant) fromHome(send event.Send) {
 	}
 	if send.To == event.ToCoordinator {
 		if r := send.Body.GetReserve(); r != nil {
-			p.home.Step(p.now, event.Message{From: event.ToCoordinator, Body: &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
-				GangUid: r.Gang.Uid, Attempt: r.Attempt, Serial: r.Serial, ReservationRevision: 1, Demand: r.Demand, Rank: &wire.Rank{Order: 1, GangUid: r.Gang.Uid}}}}})
+			p.home.Step(p.now, event.Message{From: event.ToCoordinator, Body: lab.Grant(r, 1, 1)})
 		}
 		return
 	}

@@ -14,14 +14,14 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
-// world is what shards are connected to: an API server, a control store, a coordinator that grants everything, and a network that
-// delivers in order and loses nothing. What is under way to different shards, or from different sources, arrives in any order.
+// world is what shards are connected to: an API server, a network that delivers in order and loses nothing, and the
+// lab's Outside. What is under way to different shards, or from different sources, arrives in any order.
 type world struct {
 	*rand.Rand
 	plan   *plan
@@ -36,21 +36,14 @@ type world struct {
 	nodes   map[string]*v1.Node
 	spaces  map[string]*v1.Namespace
 
-	revision int64 // of the control store
-	intents  map[storedKey]event.LoggedIntents
-	places   map[event.RowID]place
-	serial   uint64
-	lagging  int // what arrives late: 1 the watch, 2 the log of intents, 0 nothing
+	outside lab.Outside
+	places  map[event.RowID]place
+	lagging int // what arrives late: 1 the watch, 2 the log of intents, 0 nothing
 
 	before map[string]*v1.Pod // the pods as they were when the step began, and those bound since that were replayed
 	landed []landing
 	out    Played
 	failed error
-}
-
-type storedKey struct {
-	inc api.Incarnation
-	n   uint64
 }
 
 // place is where a row is in the log: at which revision, and which row of its key it is.
@@ -67,18 +60,16 @@ type landing struct {
 
 // member is a shard.
 type member struct {
-	inc  api.Incarnation
-	view *topology.View
-	home *home.Core
-	node *node.Core
+	*lab.Shard
 
 	// What is under way to it, by source. Each is in order.
 	watch, log, mail, results []event.Event
 }
 
 func newWorld(p *plan) *world {
-	w := &world{Rand: rand.New(rand.NewPCG(p.seed, 2)), plan: p, now: time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC), version: 100, revision: 10,
-		pods: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}, spaces: map[string]*v1.Namespace{}, intents: map[storedKey]event.LoggedIntents{}, places: map[event.RowID]place{}}
+	w := &world{Rand: rand.New(rand.NewPCG(p.seed, 2)), plan: p, now: time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC),
+		version: 100, outside: lab.Outside{Revision: 10}, pods: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{},
+		spaces: map[string]*v1.Namespace{}, places: map[event.RowID]place{}}
 	w.out.Excused = map[string]int{}
 	if p.seed%4 == 3 {
 		w.lagging = int(p.seed / 4 % 3)
@@ -98,7 +89,7 @@ func newWorld(p *plan) *world {
 		w.pods[b.Name] = b
 		w.order = append(w.order, b.Name)
 	}
-	w.table = &api.Table{Epoch: 1, Revision: w.revision}
+	w.table = &api.Table{Epoch: 1, Revision: w.outside.Revision}
 	for i := range p.shards {
 		inc := api.Incarnation("s" + strconv.Itoa(i+1))
 		w.table.Members = append(w.table.Members, api.Member{Incarnation: inc, Name: string(inc)})
@@ -124,9 +115,7 @@ func (w *world) fail(format string, args ...any) {
 // begin starts the shards, which take over what there is.
 func (w *world) begin() {
 	for _, m := range w.table.Members {
-		x := &member{inc: m.Incarnation, view: topology.New()}
-		x.home = home.New(home.Config{Self: x.inc, Topology: x.view, Strict: true})
-		x.node = node.New(node.Config{Self: x.inc, Topology: x.view, Strict: true})
+		x := &member{Shard: lab.NewShard(m.Incarnation, home.Config{Strict: true}, node.Config{Strict: true})}
 		w.shards = append(w.shards, x)
 		for _, name := range sortedKeys(w.spaces) {
 			w.step(x, event.NamespaceSeen{Name: name, Labels: w.spaces[name].Labels})
@@ -134,7 +123,7 @@ func (w *world) begin() {
 		for _, name := range sortedKeys(w.nodes) {
 			w.step(x, event.NodeSeen{Node: api.FromNode(api.StripNode(w.nodes[name]), nil)})
 		}
-		w.step(x, event.LogRead{Revision: w.revision})
+		w.step(x, event.LogRead{Revision: w.outside.Revision})
 		w.step(x, event.CoordinatorSeen{Term: 1, Incarnation: "coordinator"})
 	}
 	for _, x := range w.shards {
@@ -249,144 +238,48 @@ func (w *world) explainPod(o event.WritePodCondition) event.StatusWritten {
 	return event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: p.ResourceVersion}
 }
 
-// ---- the control store
-
-func (w *world) logged(in event.LoggedIntents) {
-	for _, x := range w.shards {
-		x.log = append(x.log, event.LogSeen{Revision: w.revision, Intents: []event.LoggedIntents{in}})
-	}
-}
-
-func (w *world) writeIntents(x *member, o event.WriteIntents) event.Event {
-	w.revision++
-	in := event.LoggedIntents{Incarnation: x.inc, N: o.N, Place: w.revision, Record: o.Record}
-	w.intents[storedKey{x.inc, o.N}] = in
-	for i, r := range o.Record.GetRows() {
-		w.places[event.RowID{Incarnation: x.inc, N: o.N, PodUID: r.GetPodUid()}] = place{w.revision, i}
-		w.say("%s writes %s on %s, place %d", x.inc, r.GetName(), r.GetNode(), w.revision)
-	}
-	w.logged(in)
-	return event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: w.revision}
-}
-
-func (w *world) deleteIntents(x *member, o event.DeleteIntents) event.Event {
-	var out event.IntentsDeleted
-	w.revision++
-	for _, k := range o.Keys {
-		id := storedKey{x.inc, k.N}
-		if in, there := w.intents[id]; there {
-			delete(w.intents, id)
-			in.Record = nil
-			w.logged(in)
-		}
-		out.Keys = append(out.Keys, event.IntentKey{N: k.N})
-	}
-	return out
-}
-
-// rewriteIntents replaces a record: a shard says so of rows that it gave up.
-func (w *world) rewriteIntents(o event.RewriteIntents) event.Event {
-	id := storedKey{o.Incarnation, o.N}
-	in, there := w.intents[id]
-	if !there {
-		return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N}
-	}
-	w.revision++
-	in.Record = o.Record
-	w.intents[id] = in
-	if o.Record == nil {
-		delete(w.intents, id)
-	}
-	w.logged(in)
-	return event.IntentsRewritten{Incarnation: o.Incarnation, N: o.N, Done: true, ModRevision: w.revision, Record: o.Record}
-}
-
-// ---- the coordinator
-
-func (w *world) coordinate(from *member, body *wire.Envelope) {
-	reply := func(e *wire.Envelope) {
-		from.mail = append(from.mail, event.Message{From: event.ToCoordinator, Body: e})
-	}
-	switch b := body.GetBody().(type) {
-	case *wire.Envelope_Reserve:
-		m := b.Reserve
-		w.revision++
-		w.serial++
-		rank := m.GetRank()
-		if rank == nil {
-			rank = &wire.Rank{Priority: m.GetPriority(), Order: w.serial, GangUid: m.GetGang().GetUid()}
-		}
-		reply(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: m.GetGang().GetUid(), Attempt: m.GetAttempt(), Serial: m.GetSerial(),
-			ReservationRevision: w.revision, Demand: m.GetDemand(), Rank: rank}}})
-	case *wire.Envelope_Unreserve:
-		m := b.Unreserve
-		reply(&wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{GangUid: m.GetGang().GetUid(), Attempt: m.GetAttempt(), Serial: m.GetSerial()}}})
-	case *wire.Envelope_Close:
-		m := b.Close
-		reply(&wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{GangUid: m.GetGang().GetUid(), Attempt: m.GetAttempt(), Serial: m.GetSerial()}}})
-	}
-}
-
 // ---- shards
 
 // step gives a shard an event, and carries out what its cores ask for.
 func (w *world) step(x *member, ev event.Event) {
-	local := []event.Event{ev}
-	carry := func(all []event.Output) {
-		for _, o := range all {
-			if send, is := o.(event.Send); is && send.To == x.inc {
-				local = append(local, event.Message{From: x.inc, Body: send.Body})
-				continue
-			}
-			w.carryOut(x, o)
-		}
-	}
-	for said := 0; len(local) > 0; said++ {
-		if said > 10000 {
-			w.fail("%s: its cores do not stop talking", x.inc)
-			return
-		}
-		ev := local[0]
-		local = local[1:]
-		x.view.Step(w.now, ev)
-		x.home.Step(w.now, ev)
-		carry(x.home.Outputs())
-		x.node.Step(w.now, ev)
-		carry(x.node.Outputs())
+	if err := x.Step(w.now, ev, func(o event.Output) { w.carryOut(x, o) }); err != nil {
+		w.fail("%v", err)
 	}
 }
 
 func (w *world) carryOut(x *member, o event.Output) {
 	result := func(ev event.Event) { x.results = append(x.results, ev) }
+	if answer, log, known := w.outside.Answer(x.Inc, o); known {
+		for _, seen := range log {
+			w.written(seen)
+			for _, to := range w.shards {
+				to.log = append(to.log, seen)
+			}
+		}
+		if m, is := answer.(event.Message); is {
+			x.mail = append(x.mail, m)
+		} else if answer != nil {
+			result(answer)
+		}
+		return
+	}
 	switch o := o.(type) {
 	case event.Send:
-		if o.To == event.ToCoordinator {
-			w.coordinate(x, o.Body)
-			return
-		}
 		if r := o.Body.GetCommitReply(); r != nil && r.GetOutcome() == wire.CommitOutcome_COMMIT_HOLD_GONE {
-			w.say("%s refuses to commit %s: %s", x.inc, r.GetGangUid(), r.GetMessage())
+			w.say("%s refuses to commit %s: %s", x.Inc, r.GetGangUid(), r.GetMessage())
 			w.out.Refused++
 		}
 		for _, to := range w.shards {
-			if to.inc == o.To {
-				to.mail = append(to.mail, event.Message{From: x.inc, Body: o.Body})
+			if to.Inc == o.To {
+				to.mail = append(to.mail, event.Message{From: x.Inc, Body: o.Body})
 			}
 		}
-	case event.ReadStore:
-		result(event.StoreRead{Sequence: o.Sequence, Revision: w.revision})
 	case event.ListPods:
 		ev := event.PodsReplaced{Sequence: o.Sequence}
 		for _, name := range sortedKeys(w.pods) {
 			ev.Pods = append(ev.Pods, reduced(w.pods[name]))
 		}
 		x.watch = append(x.watch, ev)
-	case event.WriteIntents:
-		result(w.writeIntents(x, o))
-	case event.DeleteIntents:
-		result(w.deleteIntents(x, o))
-	case event.RewriteIntents:
-		result(w.rewriteIntents(o))
 	case event.BindPod:
 		outcome := event.BindUnknown
 		switch w.IntN(30) {
@@ -401,15 +294,24 @@ func (w *world) carryOut(x *member, o event.Output) {
 		result(w.resolve(o))
 	case event.WritePodCondition:
 		result(w.explainPod(o))
-	case event.WritePodGroupStatus:
-		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
-	case event.WriteQueueStatus:
-		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
 	case event.EvictPod:
-		w.fail("%s evicts pod %s", x.inc, o.Name)
+		w.fail("%s evicts pod %s", x.Inc, o.Name)
 	case event.Log:
 		if o.Level >= slog.LevelError {
-			w.fail("%s: %s %v", x.inc, o.Message, o.Attrs)
+			w.fail("%s: %s %v", x.Inc, o.Message, o.Attrs)
+		}
+	}
+}
+
+// written notes the places of rows when their key is made.
+func (w *world) written(seen event.LogSeen) {
+	for _, in := range seen.Intents {
+		if in.Place != seen.Revision {
+			continue // of an earlier key
+		}
+		for i, r := range in.Record.GetRows() {
+			w.places[event.RowID{Incarnation: in.Incarnation, N: in.N, PodUID: r.GetPodUid()}] = place{in.Place, i}
+			w.say("%s writes %s on %s, place %d", in.Incarnation, r.GetName(), r.GetNode(), in.Place)
 		}
 	}
 }
@@ -459,8 +361,8 @@ func (w *world) tick() bool {
 // check looks at the cores' own invariants.
 func (w *world) check() {
 	for _, x := range w.shards {
-		if err := x.node.Check(); err != nil {
-			w.fail("%s: %v", x.inc, err)
+		if err := x.Node.Check(); err != nil {
+			w.fail("%s: %v", x.Inc, err)
 		}
 	}
 }

@@ -15,45 +15,39 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
-	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/bench/measure/workload"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
-// fleet is the shipping cores of several shards over the nodes of the trace, with a network that delivers in order, a store that writes at once,
-// and a coordinator that grants everything.
+// fleet is the shipping cores of several shards over the nodes of the trace, with a network that delivers in order and
+// the lab's Outside.
 type fleet struct {
 	now     time.Time
 	shards  []*shard
 	table   *api.Table
-	version int
-	serial  uint64
+	outside lab.Outside
+	version int // of pods
 	pods    map[string]*api.Pod
 	landed  time.Time // when the last pod was bound
 	refused int       // HoldRequests that did not get all they named
 }
 
 type shard struct {
-	inc    api.Incarnation
-	view   *topology.View
-	home   *home.Core
-	node   *node.Core
-	inbox  []event.Event
-	stored map[uint64]bool
+	*lab.Shard
+	inbox []event.Event
 }
 
 func newFleet(die *rand.Rand, shards int, nodes []*api.Node, pods []*api.Pod) *fleet {
-	f := &fleet{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: 10, pods: map[string]*api.Pod{}}
+	f := &fleet{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		outside: lab.Outside{Revision: 10}, version: 10, pods: map[string]*api.Pod{}}
 	f.table = &api.Table{Epoch: 1, Revision: 10}
 	for i := range shards {
 		inc := api.Incarnation("s" + strconv.Itoa(i))
 		f.table.Members = append(f.table.Members, api.Member{Incarnation: inc, Name: string(inc)})
-		x := &shard{inc: inc, view: topology.New()}
-		x.home = home.New(home.Config{Self: inc, Topology: x.view, Strict: true, InFlight: 8})
-		x.node = node.New(node.Config{Self: inc, Topology: x.view, Strict: true})
+		x := &shard{Shard: lab.NewShard(inc, home.Config{Strict: true, InFlight: 8}, node.Config{Strict: true})}
 		f.shards = append(f.shards, x)
 	}
 	for b := range f.table.Owners {
@@ -89,7 +83,9 @@ func (f *fleet) pass(d time.Duration) {
 				x.inbox = nil
 				for _, ev := range append(all, event.Drained{}) {
 					some = some || ev != event.Event(event.Drained{})
-					f.step(x, ev)
+					if err := x.Step(f.now, ev, func(o event.Output) { f.carryOut(x, o) }); err != nil {
+						panic(err)
+					}
 				}
 			}
 		}
@@ -97,23 +93,16 @@ func (f *fleet) pass(d time.Duration) {
 	}
 }
 
-func (f *fleet) step(x *shard, ev event.Event) {
-	x.view.Step(f.now, ev)
-	x.home.Step(f.now, ev)
-	for _, o := range x.home.Outputs() {
-		f.carryOut(x, o)
-	}
-	x.node.Step(f.now, ev)
-	for _, o := range x.node.Outputs() {
-		f.carryOut(x, o)
-	}
-}
-
 func (f *fleet) carryOut(x *shard, o event.Output) {
 	result := func(ev event.Event) { x.inbox = append(x.inbox, ev) }
-	logged := func(n uint64, r *wire.IntentsRecord) {
-		f.version++
-		f.toAll(event.LogSeen{Revision: int64(f.version), Intents: []event.LoggedIntents{{Incarnation: x.inc, N: n, Place: int64(f.version), Record: r}}})
+	if answer, log, known := f.outside.Answer(x.Inc, o); known {
+		for _, seen := range log {
+			f.toAll(seen)
+		}
+		if answer != nil {
+			result(answer)
+		}
+		return
 	}
 	switch o := o.(type) {
 	case event.Send:
@@ -121,31 +110,16 @@ func (f *fleet) carryOut(x *shard, o event.Output) {
 			f.refused++
 		}
 		for _, to := range f.shards {
-			if to.inc == o.To {
-				to.inbox = append(to.inbox, event.Message{From: x.inc, Body: o.Body})
+			if to.Inc == o.To {
+				to.inbox = append(to.inbox, event.Message{From: x.Inc, Body: o.Body})
 			}
 		}
-		if o.To == event.ToCoordinator {
-			f.coordinate(result, o.Body)
-		}
-	case event.ReadStore:
-		result(event.StoreRead{Sequence: o.Sequence, Revision: int64(f.version)})
 	case event.ListPods:
 		ev := event.PodsReplaced{Sequence: o.Sequence}
 		for _, uid := range api.SortedKeys(f.pods) {
 			ev.Pods = append(ev.Pods, f.pods[uid])
 		}
 		result(ev)
-	case event.WriteIntents:
-		logged(o.N, o.Record)
-		result(event.IntentsWritten{N: o.N, Outcome: event.Written, ModRevision: int64(f.version)})
-	case event.DeleteIntents:
-		var done event.IntentsDeleted
-		for _, k := range o.Keys {
-			logged(k.N, nil)
-			done.Keys = append(done.Keys, event.IntentKey{N: k.N})
-		}
-		result(done)
 	case event.BindPod:
 		p := *f.pods[o.Row.PodUID]
 		f.version++
@@ -160,30 +134,6 @@ func (f *fleet) carryOut(x *shard, o event.Output) {
 		f.pods[p.UID] = &p
 		f.toAll(event.PodSeen{Pod: &p})
 		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: p.ResourceVersion})
-	case event.WritePodGroupStatus:
-		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
-	case event.WriteQueueStatus:
-		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK})
-	}
-}
-
-func (f *fleet) coordinate(reply func(event.Event), body *wire.Envelope) {
-	say := func(e *wire.Envelope) { reply(event.Message{From: event.ToCoordinator, Body: e}) }
-	switch b := body.GetBody().(type) {
-	case *wire.Envelope_Reserve:
-		m := b.Reserve
-		f.version++
-		f.serial++
-		rank := m.GetRank()
-		if rank == nil {
-			rank = &wire.Rank{Order: f.serial, GangUid: m.GetGang().GetUid()}
-		}
-		say(&wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{GangUid: m.GetGang().GetUid(), Attempt: m.GetAttempt(), Serial: m.GetSerial(),
-			ReservationRevision: int64(f.version), Demand: m.GetDemand(), Rank: rank}}})
-	case *wire.Envelope_Unreserve:
-		say(&wire.Envelope{Body: &wire.Envelope_Unreserved{Unreserved: &wire.Unreserved{GangUid: b.Unreserve.GetGang().GetUid(), Attempt: b.Unreserve.GetAttempt(), Serial: b.Unreserve.GetSerial()}}})
-	case *wire.Envelope_Close:
-		say(&wire.Envelope{Body: &wire.Envelope_Closed{Closed: &wire.Closed{GangUid: b.Close.GetGang().GetUid(), Attempt: b.Close.GetAttempt(), Serial: b.Close.GetSerial()}}})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
@@ -24,15 +25,15 @@ import (
 
 // shard is both cores of one shard that owns everything, with one node, as the shell runs them.
 type shard struct {
-	now  time.Time
-	home *home.Core
-	node *node.Core
-	sent []event.Send // to others
-	rows int
+	*lab.Shard
+	now     time.Time
+	outside lab.Outside  // its control store
+	sent    []event.Send // to others
 }
 
 func newShard(cpu string) *shard {
-	s := &shard{now: time.UnixMilli(1_700_000_000_000), home: home.New(home.Config{Self: "a"}), node: node.New(node.Config{Self: "a", Policy: cache.Pack})}
+	s := &shard{Shard: lab.NewShard("a", home.Config{}, node.Config{Policy: cache.Pack}),
+		now: time.UnixMilli(1_700_000_000_000), outside: lab.Outside{Revision: 10}}
 	s.step(event.LogRead{Revision: math.MaxInt64})
 	t := &api.Table{Epoch: 1, Revision: 10, Members: []api.Member{{Incarnation: "a", Name: "a"}, {Incarnation: "b", Name: "b"}}}
 	for i := range t.Changed {
@@ -47,25 +48,20 @@ func newShard(cpu string) *shard {
 	return s
 }
 
-// step steps both cores, carries messages between them, and answers for the control store and the API server.
+// step steps both cores, and answers reads of the control store.
 func (s *shard) step(ev event.Event) {
-	todo := []event.Event{ev}
-	for steps := 0; len(todo) > 0 && steps < 10_000_000; steps++ {
+	for todo := []event.Event{ev}; len(todo) > 0; {
 		ev, todo = todo[0], todo[1:]
-		s.home.Step(s.now, ev)
-		out := append([]event.Output(nil), s.home.Outputs()...)
-		s.node.Step(s.now, ev)
-		for _, o := range append(out, s.node.Outputs()...) {
+		if err := s.Step(s.now, ev, func(o event.Output) {
 			switch o := o.(type) {
 			case event.Send:
-				if o.To == "a" {
-					todo = append(todo, event.Message{From: "a", Body: o.Body})
-				} else {
-					s.sent = append(s.sent, o)
-				}
+				s.sent = append(s.sent, o)
 			case event.ReadStore:
-				todo = append(todo, event.StoreRead{Sequence: o.Sequence, Revision: max(10, o.MinRevision)})
+				answer, _, _ := s.outside.Answer(s.Inc, o)
+				todo = append(todo, answer)
 			}
+		}); err != nil {
+			panic(err)
 		}
 	}
 }
