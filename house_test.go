@@ -29,7 +29,8 @@ const module = "basalt.dev/basalt"
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
 var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership",
 	"coordinator/owners", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake",
-	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event"}
+	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event",
+	"shard/volumes"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
@@ -55,6 +56,8 @@ var mayImport = map[string][]string{
 	"shard/home/pack":          {},
 	"shard/home/plan":          {"api", "shard/home/pack"},
 	"shard/home/report":        {"api", "api/wire", "api/v1beta1", "api/fault", "shard/event", "shard/fair"},
+	"shard/volumes":            {"api", "api/volume", "shard/event"},
+	"api/volume":               {"api"},
 	"api/audit":                {"api", "api/wire", "api/v1beta1"}, // shares no code with what it judges
 }
 

@@ -97,7 +97,8 @@ func ResolveDone(o event.ResolveBinding, found Found, err error) event.ResolveDo
 	return done
 }
 
-// MayEvict returns an error if a pod may not be evicted: the reservation that the core believes closed, or to condemn it, is not so.
+// MayEvict returns an error if a pod may not be evicted: the reservation that the core believes closed, or to condemn
+// it, is not so.
 func MayEvict(o event.EvictPod, evicts bool) error {
 	if evicts || fault.On(fault.EvictOpen) || fault.On(fault.EvictUnread) || fault.On(fault.CondemnUnwritten) {
 		return nil
@@ -105,8 +106,8 @@ func MayEvict(o event.EvictPod, evicts bool) error {
 	return fmt.Errorf("pod %s/%s is not evicted: the reservation of its gang %s is not closed under attempt %d, and does not condemn it", o.Namespace, o.Name, o.GangUID, o.Attempt)
 }
 
-// StatusWritten returns the answer to a write of a status or of a condition, or to an eviction. Version is the object's after
-// the write, "" where nobody needs it.
+// StatusWritten returns the answer to a write of a status or of a condition, or to an eviction. Version is the
+// object's after the write, "" where nobody needs it.
 func StatusWritten(id uint64, version string, err error) event.StatusWritten {
 	done := event.StatusWritten{ID: id, Outcome: event.StatusOK, ResourceVersion: version}
 	switch {
@@ -120,5 +121,23 @@ func StatusWritten(id uint64, version string, err error) event.StatusWritten {
 		done.Outcome = event.StatusFailed
 	}
 	done.Error = err.Error()
+	return done
+}
+
+// VolumeWritten returns the answer to a SelectNode or a KeepVolume. What the API server rejects is no conflict: it
+// may say so again.
+func VolumeWritten(id uint64, version string, err error) event.VolumeWritten {
+	done := event.VolumeWritten{ID: id, Outcome: event.StatusOK, Version: version}
+	switch {
+	case err == nil:
+		return done
+	case apierrors.IsNotFound(err):
+		done.Outcome = event.StatusGone
+	case apierrors.IsConflict(err):
+		done.Outcome = event.StatusConflict
+	default:
+		done.Outcome = event.StatusFailed
+	}
+	done.Error = Words(err)
 	return done
 }

@@ -1,17 +1,22 @@
-// Package event holds the input and output of the two cores of a shard, shard/home and shard/node: events go into Step(now, event),
-// and outputs come from Outputs(). The shell (package shard) carries out the outputs and turns every result into an event. This
-// package decides nothing.
+// Package event holds the input and output of the cores of a shard, shard/home, shard/node and shard/volumes: events
+// go into Step(now, event), and outputs come from Outputs(). The shell (package shard) carries out the outputs and
+// turns every result into an event. This package decides nothing.
 //
 // Rules:
-//   - Both cores are given every event that concerns the process, in the same order. Each ignores events of the other.
+//   - Home and node are given every event that concerns the process, in the same order. Each ignores events of the
+//     other.
+//   - What the watches show of pods, nodes and storage goes to the volumes core first: home and node hear what it
+//     makes of it (Tell).
 //   - Events and outputs are immutable: messages, pods, nodes and records are shared, not copied.
-//   - Every output that requests something carries an id that its result repeats, so that a late result finds its request.
-//   - The shell answers each BindVolumes that is not ended first, and each WriteIntents, DeleteIntents, RewriteIntents, BindPod and ResolveBinding exactly once, and the newest
-//     ReadStore and ListPods, however long that takes, or it ends the process.
+//   - Every output that requests something carries an id that its result repeats, so that a late result finds its
+//     request.
+//   - The shell answers each BindVolumes that is not ended first, and each WriteIntents, DeleteIntents,
+//     RewriteIntents, BindPod and ResolveBinding exactly once, and the newest ReadStore and ListPods, however long
+//     that takes, or it ends the process.
 //
-// A takeover takes three steps, in this order: TableSeen; ReadStore, answered by StoreRead; ListPods, answered by PodsReplaced.
-// Sequence connects them: the takeover for the newest table is complete at the PodsReplaced that has the Sequence of the StoreRead
-// before it, if the Revision of that StoreRead is at least that of the table.
+// A takeover takes three steps, in this order: TableSeen; ReadStore, answered by StoreRead; ListPods, answered by
+// PodsReplaced. Sequence connects them: the takeover for the newest table is complete at the PodsReplaced that has
+// the Sequence of the StoreRead before it, if the Revision of that StoreRead is at least that of the table.
 package event
 
 import (
@@ -71,8 +76,8 @@ type PodSeen struct{ Pod *api.Pod }
 // PodGone says that a pod was deleted.
 type PodGone struct{ UID, Namespace, Name string }
 
-// LogRead brings the intents of all shards at one revision. LogSeen after it brings what follows. When it comes again, changes were
-// missed, and pods are listed again.
+// LogRead brings the intents of all shards at one revision. LogSeen after it brings what follows. When it comes
+// again, changes were missed, and pods are listed again.
 type LogRead struct {
 	Revision int64
 	Intents  []LoggedIntents
@@ -105,7 +110,8 @@ type Tick struct{}
 // known is done now; a Tick does the same.
 type Drained struct{}
 
-// Send says something to a peer, to this process itself (To is its own incarnation), or to ToCoordinator. It may be lost.
+// Send says something to a peer, to this process itself (To is its own incarnation), or to ToCoordinator. It may be
+// lost.
 type Send struct {
 	To   api.Incarnation
 	Body *wire.Envelope

@@ -45,8 +45,7 @@ func (w *watches) volcanoGroups() *foreignGroups[*volcanov1beta1.PodGroup] {
 // holdVolcano holds the Lease of Volcano's scheduler, whether there are Volcano's PodGroups or not: names of schedulers are lent with it.
 func (w *watches) holdVolcano(ctx context.Context) {
 	w.clients.HoldVolcano(ctx, w.log, func(holds bool) {
-		w.emit(event.GroupWriter{Kind: api.VolcanoGroup, Writes: holds})
-		w.flush()
+		w.post([]event.Event{event.GroupWriter{Kind: api.VolcanoGroup, Writes: holds}})
 	})
 }
 
@@ -74,7 +73,7 @@ func (v *foreignGroups[T]) follow(ctx context.Context) {
 		as, foreign := v.read(g)
 		return event.PodGroupSeen{PodGroup: as, Foreign: foreign}
 	}
-	f, forget := followAs(v.watches, v.client, "podgroups", "podgroups."+v.version.Group, v.strip, seen, gone)
+	f, forget := followAs(v.watches, v.client, "podgroups", "podgroups."+v.version.Group, v.post, v.strip, seen, gone)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
 	select {

@@ -318,7 +318,7 @@ func (x *lagging) answer(t *testing.T, limit time.Duration) map[string]string {
 		case <-timer.C:
 			t.Fatalf("list %d is not answered", x.n)
 		case ev := <-x.events:
-			if listed, ok := ev.(podsListed); ok {
+			if listed, ok := ev.(event.PodsListed); ok {
 				ev = x.listed(listed)
 			}
 			x.home.Step(time.Unix(1, 0), ev)

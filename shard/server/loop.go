@@ -57,7 +57,7 @@ type loop struct {
 	reads, writes           *workers // control store
 	binds, resolves, others *workers // API server
 	volumes                 *workers // likewise, for claims and volumes
-	bindings                *workers // one, so that what watches.claims is told stays in order: its lock is held for longer than the loop may wait
+	bindings                *workers // one, for what watches.storage is told: in order, and the loop may not wait
 
 	// ----
 	topology *topology.View
@@ -147,27 +147,27 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // listed is what the cores hear of a list of pods.
-func (l *loop) listed(p podsListed) event.PodsReplaced {
-	ev := event.PodsReplaced{Pods: p.pods}
-	if p.caughtUp {
-		ev.Pods = l.home.Pods(p.pods)
+func (l *loop) listed(p event.PodsListed) event.PodsReplaced {
+	ev := event.PodsReplaced{Pods: p.Pods}
+	if p.CaughtUp {
+		ev.Pods = l.home.Pods(p.Pods)
 	}
-	if l.relisted && p.ticket >= l.logRead {
+	if l.relisted && kube.Ticket(p.Ticket) >= l.logRead {
 		ev.AfterLog, l.relisted = true, false
 	}
-	if !l.answered && p.ticket >= l.ticket {
+	if !l.answered && kube.Ticket(p.Ticket) >= l.ticket {
 		fault.Crash(fault.TakeoverListed)
 		ev.Sequence, l.answered = l.listing.Sequence, true
 	}
 	return ev
 }
 
-// drainAfter is the number of events after which the cores are given Drained even if more events wait, so that what they deferred
-// does not wait for an idle moment.
+// drainAfter is the number of events after which the cores are given Drained even if more events wait, so that what
+// they deferred does not wait for an idle moment.
 const drainAfter = 1024
 
-// stepAtMost bounds the messages that the cores exchange because of one event, so that a message loop between them cannot starve the
-// inbox.
+// stepAtMost bounds the messages that the cores exchange because of one event, so that a message loop between them
+// cannot starve the inbox.
 const stepAtMost = 1024
 
 // step gives the cores events that came together.
@@ -175,7 +175,7 @@ func (l *loop) step(ctx context.Context, events ...event.Event) {
 	began := fault.Now()
 	for _, ev := range events {
 		switch e := ev.(type) {
-		case podsListed:
+		case event.PodsListed:
 			ev = l.listed(e)
 		case event.LogRead:
 			if l.topology.Position() > 0 { // changes were missed
@@ -247,9 +247,9 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.ResolveBinding:
 		l.resolves.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.resolve(ctx, o)) })
 	case event.BindVolumes:
-		l.bindings.do("", func(context.Context) { l.watches.claims.bindVolumes(o) })
+		l.bindings.do("", func(ctx context.Context) { l.watches.storage.take(ctx, o) })
 	case event.EndVolumes:
-		l.bindings.do("", func(context.Context) { l.watches.claims.endVolumes(o) })
+		l.bindings.do("", func(ctx context.Context) { l.watches.storage.take(ctx, o) })
 	case event.WriteQueueStatus:
 		l.others.do("", func(ctx context.Context) {
 			err := l.clients.ReplaceStatus(ctx, "queues", "", o.Queue, o.UID, o.Status)

@@ -13,7 +13,6 @@ func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 	shared := map[string]*api.Node{} // stays empty but with fault.SharedNodes
 	seen = func(n *corev1.Node) event.Event {
 		node := api.FromNode(n, w.rules.Ignored)
-		w.claims.node(node)
 		if fault.On(fault.SharedNodes) {
 			if old := shared[n.Name]; old != nil {
 				*old, node = *node, old // the cores hold old and read it at this moment
@@ -22,10 +21,6 @@ func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 		}
 		return event.NodeSeen{Node: node}
 	}
-	gone = func(n *corev1.Node) event.Event {
-		w.claims.setNode(n.Name, nil)
-		w.claims.nodeGone(n.Name)
-		return event.NodeGone{Name: n.Name}
-	}
+	gone = func(n *corev1.Node) event.Event { return event.NodeGone{Name: n.Name} }
 	return seen, gone
 }

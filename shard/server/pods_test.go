@@ -7,10 +7,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/volumes"
 )
 
 // TestPodsAreListedFromTheWatch: whenever the cores are told all pods, by a list or because the watch has come as far, it is what
@@ -19,28 +23,34 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := &loop{home: home.New(home.Config{Self: "s"})}
-		there := map[string]*api.Pod{} // as the watch shows them
+		there := map[types.UID]*corev1.Pod{} // as the watch shows them
 		type told struct {
 			ev   event.Event
-			want map[string]*api.Pod
+			want map[types.UID]*corev1.Pod
 		}
-		var queue []told // emitted, and not given to the cores yet
+		var queue []told // told, and not given to the cores yet
 		asked := false
-		p := newPods(func(ev event.Event) { queue = append(queue, told{ev, maps.Clone(there)}) })
+		c := volumes.New(volumes.Config{Keeps: home.Keeps})
+		step := func(ev event.Event) {
+			c.Step(time.Unix(1, 0), ev)
+			for _, o := range c.Outputs() {
+				queue = append(queue, told{o.(event.Tell).Event, maps.Clone(there)})
+			}
+		}
 		drain := func() {
 			for _, q := range queue {
 				if !asked {
 					t.Fatalf("seed %d: %T before anybody asked", seed, q.ev)
 				}
 				ev := q.ev
-				if listed, ok := ev.(podsListed); ok {
+				if listed, ok := ev.(event.PodsListed); ok {
 					got := l.listed(listed)
 					if len(got.Pods) != len(q.want) {
 						t.Fatalf("seed %d: %d pods are listed, the watch had shown %d", seed, len(got.Pods), len(q.want))
 					}
 					for _, pod := range got.Pods {
-						if q.want[pod.UID] != pod {
-							t.Fatalf("seed %d: pod %s is listed as %+v, the watch had shown %+v", seed, pod.UID, pod, q.want[pod.UID])
+						if want := q.want[types.UID(pod.UID)]; want == nil || want.ResourceVersion != pod.ResourceVersion {
+							t.Fatalf("seed %d: pod %s is listed as %+v, the watch had shown %+v", seed, pod.UID, pod, want)
 						}
 					}
 					ev = got
@@ -51,21 +61,26 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 			queue = queue[:0]
 		}
 		for version := range 300 {
-			pod := &api.Pod{UID: fmt.Sprint("u", rng.IntN(20)), ResourceVersion: fmt.Sprint(1000 + version), Namespace: "ns", Ours: rng.IntN(2) == 0, Class: api.NewClass(nil, nil)}
-			if rng.IntN(3) == 0 {
-				pod.Queue = "q"
+			uid := fmt.Sprint("u", rng.IntN(20))
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", UID: types.UID(uid),
+				ResourceVersion: fmt.Sprint(1000 + version), Labels: map[string]string{}}}
+			if rng.IntN(2) == 0 {
+				pod.Spec.SchedulerName = api.SchedulerName
 			}
 			if rng.IntN(3) == 0 {
-				pod.Node = "n"
+				pod.Labels[api.LabelQueue] = "q"
+			}
+			if rng.IntN(3) == 0 {
+				pod.Spec.NodeName = "n"
 			}
 			switch n := rng.IntN(20); {
 			case n < 12:
 				there[pod.UID] = pod
-				p.seen(pod)
+				step(event.Changed[*corev1.Pod]{Object: pod})
 			case n < 16:
 				if there[pod.UID] != nil {
 					delete(there, pod.UID)
-					p.gone(pod.UID, "ns", "")
+					step(event.Changed[*corev1.Pod]{Object: pod, Gone: true})
 				}
 			case n == 16:
 				if rng.IntN(2) == 0 {
@@ -73,16 +88,16 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 				} else {
 					there[pod.UID] = pod
 				}
-				var list []*api.Pod
+				var list []*corev1.Pod
 				for _, pod := range there {
 					list = append(list, pod)
 				}
-				ticket := kube.Ticket(rng.IntN(2))
+				ticket := uint64(rng.IntN(2))
 				asked = asked || ticket > 0
-				p.replaced(list, ticket)
+				step(event.Listed[*corev1.Pod]{Objects: list, Ticket: ticket})
 			case n == 17 && version > 30:
 				asked = true
-				p.current(1)
+				step(event.CaughtUp[*corev1.Pod]{Ticket: 1})
 			default:
 				drain()
 			}

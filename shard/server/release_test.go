@@ -16,6 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/shard/event"
 )
 
 // The rules are those of the API server's release, before the first pod is shown and after an upgrade; where it is not
@@ -59,16 +60,20 @@ func TestRelease(t *testing.T) {
 				t.Fatal(err)
 			}
 			counts := make(chan bool, 2)
-			show := func(p *api.Pod) {
-				joins, err := api.ReadJoins(p.Class.Joins)
-				if err != nil {
-					t.Error(err)
+			show := func(events []event.Event) {
+				for _, ev := range events {
+					joins, err := api.ReadJoins(ev.(event.PodSeen).Pod.Class.Joins)
+					if err != nil {
+						t.Error(err)
+					}
+					counts <- joins.Spread[0].Counts(api.NewLabels(nil))
 				}
-				counts <- joins.Spread[0].Counts(api.NewLabels(nil))
 			}
 			w := &watches{clients: &kube.Clients{Core: client}, log: slog.New(slog.DiscardHandler)}
-			w.claims = newClaims(api.Rules{}, show, nil)
-			w.claims.seen(p)
+			w.storage = newStorage(api.Rules{}, func([]event.Event) {}, nil)
+			w.storage.step(event.CaughtUp[*corev1.Pod]{Ticket: 1})
+			w.storage.post = show
+			w.storage.step(event.Changed[*corev1.Pod]{Object: p})
 			if <-counts {
 				t.Error("before it is known, it counts all")
 			}
@@ -77,10 +82,15 @@ func TestRelease(t *testing.T) {
 			go w.followRelease(ctx, func() { close(known) })
 			<-known
 			cancel()
+			select {
+			case events := <-w.storage.inbox:
+				w.storage.step(events...)
+			default: // it is not known
+			}
 			if shown := len(counts); shown > 0 != row.all || row.all && !<-counts {
 				t.Errorf("the pod was shown %d times again", shown)
 			}
-			w.claims.setRelease(false)
+			w.storage.step(event.ReleaseSeen{})
 			if shown := len(counts); shown > 0 != row.all || row.all && <-counts {
 				t.Errorf("back again: the pod was shown %d times", shown)
 			}

@@ -1,9 +1,11 @@
-// Package server is the shell around the two cores of a shard (see package shard): the process `basalt shard`. It decides nothing.
-// It turns watch events, messages and responses into events for the cores, and carries out what the cores request.
+// Package server is the shell around the cores of a shard (see package shard): the process `basalt shard`. It decides
+// nothing. It turns watch events, messages and responses into events for the cores, and carries out what the cores
+// request.
 //
-// One goroutine, loop.run, steps the cores. Calls that block run on workers, and their results come back as events. The process
-// ends when its session is lost or the control store is replaced, and its supervisor starts a new one: all state worth keeping is
-// in the API server or in the control store.
+// One goroutine, loop.run, steps the home and node cores; another, storage.run, steps the volumes core, through which
+// the watches of pods, nodes and storage go. Calls that block run on workers, and their results come back as events.
+// The process ends when its session is lost or the control store is replaced, and its supervisor starts a new one:
+// all state worth keeping is in the API server or in the control store.
 package server
 
 import (
@@ -47,8 +49,8 @@ type Options struct {
 	PodEvents        *atomic.Bool // an event on each pod that is bound; it may change while the shard runs; nil: none
 	Visibility       string       // address on which users' questions are answered (package visibility); empty for none
 
-	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent, and a
-	// machine under load must not look like that.
+	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent,
+	// and a machine under load must not look like that.
 	LeaseTTL time.Duration
 }
 
@@ -62,24 +64,19 @@ const (
 	inboxSize      = 4096
 )
 
-// gather is the shortest time between two intent transactions that are not full. A gang is on its way for some 100 ms, and a
-// transaction costs 0.3 ms of CPU here and at the control store: with many small gangs it is what a pod costs most.
+// gather is the shortest time between two intent transactions that are not full. A gang is on its way for some 100
+// ms, and a transaction costs 0.3 ms of CPU here and at the control store: with many small gangs it is what a pod
+// costs most.
 const gather = 50 * time.Millisecond
 
-// relayBucket is the bucket whose owner watches pods and the like for all shards. Shards that know different tables may ask
-// different ones; that costs a watch and no more.
+// relayBucket is the bucket whose owner watches pods and the like for all shards. Shards that know different tables
+// may ask different ones; that costs a watch and no more.
 const relayBucket = 0
 
 // Run runs a shard until ctx ends, which is no error, or until it must start over.
 func Run(ctx context.Context, o Options) error {
-	policy, err := readPolicy(o.Policy)
+	policy, err := o.check()
 	if err != nil {
-		return err
-	}
-	if slices.Contains(o.Schedulers, "") {
-		return errors.New("--scheduler-names: a name is empty; pods without spec.schedulerName get default-scheduler from the API server")
-	}
-	if err := api.CheckVolcano(cmp.Or(o.Volcano, "off")); err != nil {
 		return err
 	}
 	stopping := ctx
@@ -92,28 +89,7 @@ func Run(ctx context.Context, o Options) error {
 			l.relay.Close()
 		}
 	}()
-	p, err := process.Start(stopping, o.Process, process.Hooks{
-		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
-		Status:  l.status,
-		Why:     l.why,
-		Drain:   l.drain,
-		MayDrain: func(ctx context.Context, from api.Incarnation, token string) (string, error) {
-			select {
-			case <-l.started:
-				return l.reviews.MayDrain(ctx, string(from), token, o.Process.Name)
-			default:
-				return "", errNotStarted
-			}
-		},
-		Live: l.beat.Stuck,
-		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
-			l.relay = relay.New(relay.Options{
-				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
-				Dial:    func(who api.Incarnation, address string) (*grpc.ClientConn, error) { return p.Link.Dial(who, address) },
-				Address: func(who api.Incarnation) string { return p.Shard(who).GetAddress() },
-			}, server)
-		},
-	})
+	p, err := process.Start(stopping, o.Process, l.hooks(ctx, o.Process.Name))
 	if err != nil {
 		return err
 	}
@@ -137,15 +113,11 @@ func Run(ctx context.Context, o Options) error {
 	l.volumes, l.bindings = newWorkers(ctx, volumeWorkers), newWorkers(ctx, 1)
 	wg.Go(func() { l.run(ctx) })
 
-	rules := api.Rules{Schedulers: o.Schedulers, Volcano: o.Volcano == "observe" || o.Volcano == "write", Leased: o.Volcano == "write", Ignored: map[string]bool{}, Levels: o.TopologyLevels, Images: o.ImageLocality}
-	for _, r := range o.IgnoredResources {
-		rules.Ignored[r] = true
-	}
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
-		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules, writeVolcano: o.Volcano == "write",
-		post:   func(events []event.Event) { l.post(ctx, events...) },
-		writer: volumeCalls{l},
+		clients: p.Kube, log: p.Log, relay: l.relay, rules: o.rules(), writeVolcano: o.Volcano == "write",
+		post:  func(events []event.Event) { l.post(ctx, events...) },
+		write: l.writeVolume,
 	}
 	if err := l.watches.run(ctx, stopping, &wg); err != nil {
 		return err
@@ -153,23 +125,7 @@ func Run(ctx context.Context, o Options) error {
 	wg.Go(func() { l.watches.pods.Run(ctx) }) // what a takeover will ask for, while a table is waited for
 	p.Ready("watches")
 
-	p.NotReady("log", "reading the log of intents for the first time")
-	read := make(chan struct{})
-	wg.Go(func() {
-		first := sync.OnceFunc(func() { close(read) })
-		_ = p.Store.WatchIntents(ctx, func(all store.Intents) {
-			l.post(ctx, event.LogRead{Revision: all.Revision, Intents: logged(all)})
-			first()
-		}, func(some store.Intents) {
-			l.post(ctx, event.LogSeen{Revision: some.Revision, Intents: logged(some)})
-		})
-	})
-	select {
-	case <-read:
-	case <-ctx.Done():
-	}
-	p.Ready("log")
-
+	l.followLog(ctx, &wg)
 	if err := l.answerUsers(ctx, o.Visibility); err != nil { // who registers and ends moves buckets twice
 		return err
 	}
@@ -197,6 +153,82 @@ func Run(ctx context.Context, o Options) error {
 		})
 	})
 
+	return l.end(ctx, stopping)
+}
+
+// check returns the policy of placement, or what is wrong with the options.
+func (o *Options) check() (cache.Policy, error) {
+	if slices.Contains(o.Schedulers, "") {
+		return 0, errors.New("--scheduler-names: a name is empty; " +
+			"pods without spec.schedulerName get default-scheduler from the API server")
+	}
+	if err := api.CheckVolcano(cmp.Or(o.Volcano, "off")); err != nil {
+		return 0, err
+	}
+	return readPolicy(o.Policy)
+}
+
+// rules are those by which objects are read.
+func (o *Options) rules() api.Rules {
+	writes := o.Volcano == "write"
+	rules := api.Rules{Schedulers: o.Schedulers, Volcano: writes || o.Volcano == "observe", Leased: writes,
+		Ignored: map[string]bool{}, Levels: o.TopologyLevels, Images: o.ImageLocality}
+	for _, r := range o.IgnoredResources {
+		rules.Ignored[r] = true
+	}
+	return rules
+}
+
+// hooks are what the process asks of the loop, in part before that has started.
+func (l *loop) hooks(ctx context.Context, name string) process.Hooks {
+	return process.Hooks{
+		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
+		Status:  l.status,
+		Why:     l.why,
+		Drain:   l.drain,
+		MayDrain: func(ctx context.Context, from api.Incarnation, token string) (string, error) {
+			select {
+			case <-l.started:
+				return l.reviews.MayDrain(ctx, string(from), token, name)
+			default:
+				return "", errNotStarted
+			}
+		},
+		Live: l.beat.Stuck,
+		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
+			l.relay = relay.New(relay.Options{
+				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
+				Dial:    func(who api.Incarnation, address string) (*grpc.ClientConn, error) { return p.Link.Dial(who, address) },
+				Address: func(who api.Incarnation) string { return p.Shard(who).GetAddress() },
+			}, server)
+		},
+	}
+}
+
+// followLog has the loop told the log of intents, and returns once it was read.
+func (l *loop) followLog(ctx context.Context, wg *sync.WaitGroup) {
+	p := l.process
+	p.NotReady("log", "reading the log of intents for the first time")
+	read := make(chan struct{})
+	wg.Go(func() {
+		first := sync.OnceFunc(func() { close(read) })
+		_ = p.Store.WatchIntents(ctx, func(all store.Intents) {
+			l.post(ctx, event.LogRead{Revision: all.Revision, Intents: logged(all)})
+			first()
+		}, func(some store.Intents) {
+			l.post(ctx, event.LogSeen{Revision: some.Revision, Intents: logged(some)})
+		})
+	})
+	select {
+	case <-read:
+	case <-ctx.Done():
+	}
+	p.Ready("log")
+}
+
+// end returns when the process is to end, and why: nil if it was asked to.
+func (l *loop) end(ctx, stopping context.Context) error {
+	p, session := l.process, l.session
 	select {
 	case <-stopping.Done():
 		p.Log.Info("stopping: closing the session so that other shards take over")
@@ -239,8 +271,8 @@ func readPolicy(s string) (cache.Policy, error) {
 	return policy, nil
 }
 
-// drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the shard's own
-// record. The shard goes on until it owns nothing, and then it may be stopped without a takeover.
+// drain has the coordinator give this shard's buckets to the others, or give it its part again: it reads so in the
+// shard's own record. The shard goes on until it owns nothing, and then it may be stopped without a takeover.
 func (l *loop) drain(ctx context.Context, cancel bool, by string) error {
 	select {
 	case <-l.registered:

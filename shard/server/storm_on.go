@@ -49,8 +49,7 @@ func (w *watches) withStorm(ctx context.Context, seen, gone func(*corev1.Node) e
 				begin = time.Now()
 			}
 			for due := int(time.Since(begin).Seconds() * float64(perSecond)); !begin.IsZero() && done < min(due, total) && len(names) > 0; done++ {
-				w.emit(seen(variant(nodes[names[done%len(names)]], done)))
-				w.flush()
+				w.storage.take(ctx, seen(variant(nodes[names[done%len(names)]], done)))
 				if done%100 == 99 { // the watch has its turn
 					mu.Unlock()
 					mu.Lock()
@@ -61,8 +60,7 @@ func (w *watches) withStorm(ctx context.Context, seen, gone func(*corev1.Node) e
 		mu.Lock()
 		defer mu.Unlock()
 		for _, name := range names {
-			w.emit(seen(nodes[name]))
-			w.flush()
+			w.storage.take(ctx, seen(nodes[name]))
 		}
 		w.log.Info("node storm is over", "updates", total, "per_second", int(float64(total)/time.Since(begin).Seconds()))
 	}()

@@ -28,6 +28,7 @@ import (
 	"basalt.dev/basalt/api/volume"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/volumes"
 )
 
 // watches turns what the API server shows into events.
@@ -38,42 +39,17 @@ type watches struct {
 	rules        api.Rules           // read once, never changed
 	writeVolcano bool                // with --volcano=write
 	post         func([]event.Event) // hands on what came together; its calls keep their order
-	writer       volumeWriter
-	claims       *claims
+	write        func(event.Output)  // starts a write of the volumes core
+	storage      *storage
 	pods         *kube.Follower[*corev1.Pod]
-
-	posting sync.Mutex // held while post is called, and before mu
-	mu      sync.Mutex
-	out     []event.Event // emitted and not flushed, of all kinds, for what claims says of pods is in order with the pods
 }
 
-// emit puts an event behind those that are to be handed on by the next flush.
-func (w *watches) emit(ev event.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.out = append(w.out, ev)
-}
-
-// flush hands on what was emitted.
-func (w *watches) flush() {
-	w.posting.Lock()
-	defer w.posting.Unlock()
-	w.mu.Lock()
-	out := w.out
-	w.out = make([]event.Event, 0, len(out)) // the next ones will be about as many
-	w.mu.Unlock()
-	if len(out) > 0 {
-		w.post(out)
-	}
-}
-
-// run follows everything but pods, and returns once each kind was listed that a decision depends on. Of pods the cores hear when a takeover asks.
+// run follows everything but pods, and returns once each kind was listed that a decision depends on. Of pods the
+// cores hear when a takeover asks.
 func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	core, scheduling := w.clients.Core.CoreV1().RESTClient(), w.clients.Core.SchedulingV1().RESTClient()
-	known := newPods(w.emit)
-	w.claims = newClaims(w.rules, known.seen, w.flush)
-	w.claims.writer = w.writer
-	w.claims.say = func(ev event.NodeVolumes) { w.emit(ev) }
+	w.storage = newStorage(w.rules, w.post, w.write)
+	wg.Go(func() { w.storage.run(ctx) })
 
 	var synced []<-chan struct{}
 	start := func(run func(context.Context), done <-chan struct{}) {
@@ -82,7 +58,8 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	}
 	nodeSeen, nodeGone := w.nodeEvents()
 	nodeSeen, nodeGone = w.withStorm(ctx, nodeSeen, nodeGone)
-	nodes := follow(w, core, "nodes", w.rules.StripNode, nodeSeen, nodeGone)
+	toStorage := func(events []event.Event) { w.storage.take(ctx, events...) }
+	nodes, _ := followAs(w, core, "nodes", "nodes", toStorage, w.rules.StripNode, nodeSeen, nodeGone)
 	start(nodes.Run, nodes.Synced())
 	namespaces := follow(w, core, "namespaces", nil,
 		func(n *corev1.Namespace) event.Event {
@@ -117,27 +94,20 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	if w.writeVolcano {
 		wg.Go(func() { w.holdVolcano(ctx) })
 	}
-	volumes := kube.Follow(core, "persistentvolumes", w.log, w.claims.volumes())
-	relayed(w, volumes, volume.StripVolume, pace)
-	start(volumes.Run, volumes.Synced())
-	volumeClaims := kube.Follow(core, "persistentvolumeclaims", w.log, w.claims.claims())
-	relayed(w, volumeClaims, volume.StripClaim, pace)
-	start(volumeClaims.Run, volumeClaims.Synced())
+	persistent := feed(ctx, w, core, "persistentvolumes", volume.StripVolume)
+	start(persistent.Run, persistent.Synced())
+	claims := feed(ctx, w, core, "persistentvolumeclaims", volume.StripClaim)
+	start(claims.Run, claims.Synced())
 	storageClient := w.clients.Core.StorageV1().RESTClient()
-	storageClasses := kube.Follow(storageClient, "storageclasses", w.log, w.claims.storageClasses())
-	relayed(w, storageClasses, volume.StripClass, pace)
-	start(storageClasses.Run, storageClasses.Synced())
-	csiNodes := kube.Follow(storageClient, "csinodes", w.log, w.claims.csiNodes())
-	relayed(w, csiNodes, stripCSINode, pace)
+	classes := feed(ctx, w, storageClient, "storageclasses", volume.StripClass)
+	start(classes.Run, classes.Synced())
+	csiNodes := feed(ctx, w, storageClient, "csinodes", volumes.StripCSINode)
 	start(csiNodes.Run, csiNodes.Synced())
-	attachments := kube.Follow(storageClient, "volumeattachments", w.log, w.claims.volumeAttachments())
-	relayed(w, attachments, stripAttachment, pace)
+	attachments := feed(ctx, w, storageClient, "volumeattachments", volumes.StripAttachment)
 	start(attachments.Run, attachments.Synced())
-	csiDrivers := kube.Follow(storageClient, "csidrivers", w.log, w.claims.csiDrivers())
-	relayed(w, csiDrivers, stripCSIDriver, pace)
+	csiDrivers := feed(ctx, w, storageClient, "csidrivers", volumes.StripCSIDriver)
 	start(csiDrivers.Run, csiDrivers.Synced())
-	capacities := kube.Follow(storageClient, "csistoragecapacities", w.log, w.claims.capacities())
-	relayed(w, capacities, volume.StripCapacity, pace)
+	capacities := feed(ctx, w, storageClient, "csistoragecapacities", volume.StripCapacity)
 	start(capacities.Run, capacities.Synced())
 	budgets := follow(w, w.clients.Core.PolicyV1().RESTClient(), "poddisruptionbudgets", api.StripDisruptionBudget,
 		func(b *policyv1.PodDisruptionBudget) event.Event {
@@ -152,16 +122,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	release := make(chan struct{})
 	start(func(ctx context.Context) { w.followRelease(ctx, sync.OnceFunc(func() { close(release) })) }, release)
 
-	w.pods = kube.Follow(core, "pods", w.log, kube.Handler[*corev1.Pod]{
-		Replaced: func(list []*corev1.Pod, ticket kube.Ticket) {
-			w.claims.replaced(list, func(pods []*api.Pod) { known.replaced(pods, ticket) })
-		},
-		Seen: w.claims.seen, Current: known.current, Flush: w.flush,
-		Gone: func(p *corev1.Pod) {
-			w.claims.gone(p)
-			known.gone(string(p.UID), p.Namespace, p.Name)
-		},
-	})
+	w.pods = kube.Follow(core, "pods", w.log, feeding[*corev1.Pod](ctx, w.storage))
 	relayed(w, w.pods, w.rules.StripPod, podPace)
 	for _, s := range synced {
 		select {
@@ -181,22 +142,32 @@ type key struct {
 
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName(), o.GetUID()} }
 
-// follow makes a follower whose new lists become events too: those that a list lacks are gone. With strip it is relayed.
+// follow makes a follower whose new lists become events too: those that a list lacks are gone. With strip it is
+// relayed.
 func follow[T interface {
 	metav1.Object
 	runtime.Object
 }](w *watches, client rest.Interface, resource string, strip func(T) T, seen, gone func(T) event.Event) *kube.Follower[T] {
-	f, _ := followAs(w, client, resource, resource, strip, seen, gone)
+	f, _ := followAs(w, client, resource, resource, w.post, strip, seen, gone)
 	return f
 }
 
-// followAs is follow, with another name than the resource's in logs and at relays. forget reports all objects as gone; it is called
-// after the follower has ended.
+// followAs is follow, with another name than the resource's in logs and at relays, and another place to hand events
+// on to, as they came together. forget reports all objects as gone; it is called after the follower has ended.
 func followAs[T interface {
 	metav1.Object
 	runtime.Object
-}](w *watches, client rest.Interface, resource, as string, strip func(T) T, seen, gone func(T) event.Event) (f *kube.Follower[T], forget func()) {
+}](w *watches, client rest.Interface, resource, as string, post func([]event.Event), strip func(T) T,
+	seen, gone func(T) event.Event) (f *kube.Follower[T], forget func()) {
 	known := map[key]T{}
+	var out []event.Event
+	emit := func(ev event.Event) { out = append(out, ev) }
+	flush := func() {
+		if len(out) > 0 {
+			post(out)
+			out = make([]event.Event, 0, len(out)) // the next ones will be about as many
+		}
+	}
 	f = kube.Follow(client, resource, w.log, kube.Handler[T]{
 		Replaced: func(list []T, _ kube.Ticket) {
 			now := make(map[key]T, len(list))
@@ -205,23 +176,23 @@ func followAs[T interface {
 			}
 			for k, o := range known {
 				if _, still := now[k]; !still {
-					w.emit(gone(o))
+					emit(gone(o))
 				}
 			}
 			known = now
 			for _, o := range list {
-				w.emit(seen(o))
+				emit(seen(o))
 			}
 		},
 		Seen: func(o T) {
 			known[keyOf(o)] = o
-			w.emit(seen(o))
+			emit(seen(o))
 		},
 		Gone: func(o T) {
 			delete(known, keyOf(o))
-			w.emit(gone(o))
+			emit(gone(o))
 		},
-		Flush: w.flush,
+		Flush: flush,
 		Unreadable: func(o T, _ error) (T, bool) { // it stays as it was read last; what was never read is not there
 			last, ok := known[keyOf(o)]
 			return last, ok
@@ -233,9 +204,9 @@ func followAs[T interface {
 	}
 	return f, func() {
 		for _, o := range known {
-			w.emit(gone(o))
+			emit(gone(o))
 		}
-		w.flush()
+		flush()
 	}
 }
 
@@ -330,7 +301,7 @@ func (w *watches) followRelease(ctx context.Context, known func()) {
 			pause = releaseRetry
 		case name != said:
 			all := release.AtLeast(utilversion.MustParseGeneric(api.FromEmpty))
-			w.claims.setRelease(all)
+			w.storage.take(ctx, event.ReleaseSeen{EmptyAll: all})
 			w.log.Info("following the rules of kube-scheduler of the API server's release", "release", name,
 				"empty_spread_selector_counts_all", all)
 			said = name

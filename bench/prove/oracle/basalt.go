@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/server"
 	"basalt.dev/basalt/shard/topology"
+	"basalt.dev/basalt/shard/volumes"
 )
 
 // Basalt returns which nodes of a case Basalt places its pod on, by the code that ships: pods are read as a shard's watches read
@@ -68,11 +69,11 @@ func BasaltWhy(c *Case, name string) string {
 }
 
 // reduce returns the other pods of a case and its pod as the cores of a shard are shown them.
-func reduce(c *Case) (others []*api.Pod, pod *api.Pod, volumes []event.NodeVolumes) {
+func reduce(c *Case) (others []*api.Pod, pod *api.Pod, counted []event.NodeVolumes) {
 	ours := c.Pod.DeepCopy()
 	ours.Spec.SchedulerName = api.SchedulerName
-	all, volumes := server.Reduce(api.Rules{}, c.Nodes, c.Objects, append(append([]*v1.Pod{}, c.Pods...), ours))
-	return all[:len(all)-1], all[len(all)-1], volumes
+	all, counted := volumes.Reduce(api.Rules{}, c.Nodes, c.Objects, append(slices.Clone(c.Pods), ours))
+	return all[:len(all)-1], all[len(all)-1], counted
 }
 
 // shard is a node core.

@@ -1,4 +1,4 @@
-package server
+package volumes
 
 import (
 	"slices"
@@ -10,8 +10,9 @@ import (
 	"basalt.dev/basalt/api/volume"
 )
 
-// usages says which pods use volumes, by claim and by node: all pods with a node, whoever bound them, and unbound ones of ours, until they
-// have ended. It is kept of every claim, for a claim's access mode may be learnt after its pods.
+// usages says which pods use volumes, by claim and by node: all pods with a node, whoever bound them, and unbound
+// ones of ours, until they have ended. It is kept of every claim, for a claim's access mode may be learnt after its
+// pods.
 type usages struct {
 	uses   map[types.UID]*use
 	usage  map[types.NamespacedName]*usage
@@ -26,7 +27,13 @@ type use struct {
 	disks  []volume.Attachment // that it names itself
 }
 
-// usedClaim is one of a pod's claims. One that it names is used by it as ReadWriteOncePod means it; one that was made for it is not.
+// same reports whether two versions of a pod use the same in the same way.
+func (u *use) same(o *use) bool {
+	return u.node == o.node && (u.user == nil) == (o.user == nil) && (u.user == nil || *u.user == *o.user)
+}
+
+// usedClaim is one of a pod's claims. One that it names is used by it as ReadWriteOncePod means it; one that was made
+// for it is not.
 type usedClaim struct {
 	types.NamespacedName
 	named bool
@@ -39,7 +46,8 @@ type usage struct {
 }
 
 func newUsages() usages {
-	return usages{uses: map[types.UID]*use{}, usage: map[types.NamespacedName]*usage{}, onNode: map[string]map[types.UID]*use{}}
+	return usages{uses: map[types.UID]*use{}, usage: map[types.NamespacedName]*usage{},
+		onNode: map[string]map[types.UID]*use{}}
 }
 
 func hasEnded(p *corev1.Pod) bool {
@@ -53,20 +61,22 @@ func (u *usages) use(p *corev1.Pod, rules api.Rules) (nodes []string) {
 	case hasEnded(p):
 		return u.unuse(p.UID)
 	case placed, ours && p.DeletionTimestamp == nil: // who is being deleted gets no node any more
-		now.user = &volume.User{UID: p.UID, Name: p.Name, Created: p.CreationTimestamp.Time, Group: api.GroupOf(p, rules), Placed: placed}
+		now.user = &volume.User{UID: p.UID, Name: p.Name, Created: p.CreationTimestamp.Time, Group: api.GroupOf(p, rules),
+			Placed: placed}
 	case ours || p.Status.NominatedNodeName == "":
 		return u.unuse(p.UID)
 	default: // another scheduler keeps room there
 		now.node = p.Status.NominatedNodeName
 	}
-	if was := u.uses[p.UID]; was != nil && was.node == now.node && (was.user == nil) == (now.user == nil) && (was.user == nil || *was.user == *now.user) {
+	if was := u.uses[p.UID]; was != nil && was.same(now) {
 		return nil
 	}
 	nodes = u.unuse(p.UID)
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if name := api.ClaimOf(p, v); name != "" {
-			now.claims = append(now.claims, usedClaim{types.NamespacedName{Namespace: p.Namespace, Name: name}, v.PersistentVolumeClaim != nil})
+			now.claims = append(now.claims, usedClaim{types.NamespacedName{Namespace: p.Namespace, Name: name},
+				v.PersistentVolumeClaim != nil})
 		} else if driver, handle, why := volume.Disk(v); driver != "" && why == "" {
 			now.disks = append(now.disks, volume.Attachment{Driver: driver, Handle: handle})
 		}
