@@ -34,7 +34,11 @@ import (
 // caller on the same machine. A ping is answered to everybody who can name the incarnation, and says no more than that it
 // is there: a shard that is cut off from the control store cannot know a new coordinator, and must not look dead to it.
 //
-// An incarnation has another drained only on behalf of a user: it hands the user's token on, and the other has the API server review it.
+// An incarnation has another drained only on behalf of a user: it hands the user's token on, and the other has the API
+// server review it. A
+// user whom the API server's aggregator has named has no token here: then it hands on who that is, and the other has
+// the API server review
+// what that user may do. So far it believes an incarnation that has proved to be the one it says.
 
 // register is how long a call may be ahead of the watch that shows its caller's record, and maxAhead how many calls may wait
 // for that at a time: they prove nothing yet.
@@ -48,7 +52,8 @@ const (
 	fromKey  = "basalt-from"
 	toKey    = "basalt-to"
 	proofKey = "basalt-proof-bin"
-	userKey  = "authorization" // the token of a user on whose behalf a process calls
+	tokenKey = "authorization"   // the token of a user on whose behalf a process calls,
+	userKey  = "basalt-user-bin" // or who that is
 )
 
 // exporterLabel keeps our exported keying material apart from that of any other protocol.
@@ -108,17 +113,31 @@ func Caller(ctx context.Context) api.Incarnation {
 	return who
 }
 
-// WithUserToken returns a context for calls on behalf of a user. Who is called has to find out itself whose token it is.
-func WithUserToken(ctx context.Context, token string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, userKey, "Bearer "+token)
+// User is a user on whose behalf a process calls: a token, or who it is, in an encoding of the caller's.
+type User struct {
+	Token string
+	Named []byte
 }
 
-// UserToken returns the token that a call brings along, "" if it brings none. It proves nothing yet.
-func UserToken(ctx context.Context) string {
-	values, _ := metadata.FromIncomingContext(ctx)
-	token, _ := strings.CutPrefix(only(values, userKey), "Bearer ")
-	return token
+// WithUser returns a context for calls on behalf of a user. Who is called has to find out itself whose token it is, and
+// what the user may do.
+func WithUser(ctx context.Context, u User) context.Context {
+	if u.Token != "" {
+		return metadata.AppendToOutgoingContext(ctx, tokenKey, "Bearer "+u.Token)
+	}
+	return metadata.AppendToOutgoingContext(ctx, userKey, string(u.Named))
 }
+
+// UserOf returns the user of a call, nothing if it brings none along. It proves nothing yet.
+func UserOf(ctx context.Context) (u User) {
+	values, _ := metadata.FromIncomingContext(ctx)
+	u.Token, _ = strings.CutPrefix(only(values, tokenKey), "Bearer ")
+	u.Named = []byte(only(values, userKey))
+	return u
+}
+
+// None reports whether a call is on behalf of nobody.
+func (u User) None() bool { return u.Token == "" && len(u.Named) == 0 }
 
 // unary authenticates a call.
 func (l *Link) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -166,8 +185,8 @@ func (l *Link) authenticate(ctx context.Context, method string, message any) (co
 		}
 		return ctx, status.Errorf(codes.PermissionDenied,
 			"this is for callers with a certificate for %s, or on the same machine where processes speak plain text", certs.NameOperator)
-	case method == wire.Inspect_Drain_FullMethodName && UserToken(ctx) == "":
-		return ctx, status.Error(codes.PermissionDenied, "a process cannot drain another, but for a user whose token it hands on")
+	case method == wire.Inspect_Drain_FullMethodName && UserOf(ctx).None():
+		return ctx, status.Error(codes.PermissionDenied, "a process cannot drain another, but for a user whom it names")
 	case from == "":
 		return ctx, status.Error(codes.Unauthenticated, "the call does not say who makes it")
 	case to != l.opts.Self:

@@ -69,15 +69,18 @@ func (t *TLS) config() (*tls.Config, error) {
 	}, nil
 }
 
-// Server returns a configuration for a server whose clients show no certificate.
+// Server returns a configuration for a server whose clients need no certificate. One that they show is not verified,
+// but for their having
+// its key: it may be of another CA.
 func (t *TLS) Server() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		loaded, err := t.read().Current()
-		if err != nil {
-			return nil, err
-		}
-		return loaded.Certificate, nil
-	}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			loaded, err := t.read().Current()
+			if err != nil {
+				return nil, err
+			}
+			return loaded.Certificate, nil
+		}}
 }
 
 // Credentials are for both ends of a connection.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,9 +25,13 @@ func TestDrainOnBehalfOfUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var drained []string
+	good := link.User{Token: "good"}
 	in := inspect{process: &Process{}, drain: func(_ context.Context, cancel bool, by string) error { drained = append(drained, by); return nil },
-		mayDrain: func(_ context.Context, from api.Incarnation, token string) (string, error) {
-			if from != "a" || token != "good" {
+		mayDrain: func(_ context.Context, from api.Incarnation, by link.User) (string, error) {
+			if from == "a" && string(by.Named) == "bob" {
+				return "bob", nil
+			}
+			if from != "a" || by.Token != "good" {
 				return "", errors.New("this token is not good")
 			}
 			return "alice", nil
@@ -46,7 +51,7 @@ func TestDrainOnBehalfOfUsers(t *testing.T) {
 	nobody := in
 	nobody.mayDrain = nil
 	a, b, c := make("a", in), make("b", in), make("c", nobody)
-	call := func(to api.Incarnation, target *link.Link, token string) error {
+	call := func(to api.Incarnation, target *link.Link, user link.User) error {
 		conn, err := a.Dial(to, target.Address())
 		if to == "" {
 			conn, err = link.Dial(target.Address(), nil)
@@ -57,30 +62,31 @@ func TestDrainOnBehalfOfUsers(t *testing.T) {
 		defer conn.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if token != "" {
-			ctx = link.WithUserToken(ctx, token)
+		if !user.None() {
+			ctx = link.WithUser(ctx, user)
 		}
 		_, err = wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{})
 		return err
 	}
 	for _, row := range []struct {
-		what  string
-		to    api.Incarnation
-		at    *link.Link
-		token string
-		code  codes.Code
+		what string
+		to   api.Incarnation
+		at   *link.Link
+		by   link.User
+		code codes.Code
 	}{
-		{"a user", "b", b, "good", codes.OK},
-		{"another user", "b", b, "bad", codes.PermissionDenied},
-		{"no user", "b", b, "", codes.PermissionDenied},
-		{"where no user may", "c", c, "good", codes.PermissionDenied},
-		{"an operator", "", b, "", codes.OK},
+		{"a user", "b", b, good, codes.OK},
+		{"a user without a token", "b", b, link.User{Named: []byte("bob")}, codes.OK},
+		{"another user", "b", b, link.User{Token: "bad"}, codes.PermissionDenied},
+		{"no user", "b", b, link.User{}, codes.PermissionDenied},
+		{"where no user may", "c", c, good, codes.PermissionDenied},
+		{"an operator", "", b, link.User{}, codes.OK},
 	} {
-		if err := call(row.to, row.at, row.token); status.Code(err) != row.code {
+		if err := call(row.to, row.at, row.by); status.Code(err) != row.code {
 			t.Errorf("%s: %v, want %s", row.what, err, row.code)
 		}
 	}
-	if len(drained) != 2 || drained[0] != "alice" || drained[1] != "" {
+	if !slices.Equal(drained, []string{"alice", "bob", ""}) {
 		t.Errorf("drained by %q", drained)
 	}
 }

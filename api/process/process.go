@@ -93,8 +93,9 @@ type Hooks struct {
 	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
 	Drain func(ctx context.Context, cancel bool, by string) error
-	// MayDrain returns the user whose token a process hands on, and an error unless that user may drain this one. nil: nobody may.
-	MayDrain func(ctx context.Context, from api.Incarnation, token string) (user string, err error)
+	// MayDrain returns the name of the user on whose behalf a process calls, and an error unless that user may drain
+	// this one. nil: nobody may.
+	MayDrain func(ctx context.Context, from api.Incarnation, by link.User) (user string, err error)
 	// Register adds services to the process's gRPC server before it starts.
 	Register func(*Process, grpc.ServiceRegistrar)
 }
@@ -392,7 +393,7 @@ type inspect struct {
 	standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	whatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	drain    func(ctx context.Context, cancel bool, by string) error
-	mayDrain func(ctx context.Context, from api.Incarnation, token string) (string, error)
+	mayDrain func(ctx context.Context, from api.Incarnation, by link.User) (string, error)
 	live     func() error
 }
 
@@ -406,7 +407,7 @@ func (i inspect) Drain(ctx context.Context, r *wire.DrainRequest) (*wire.DrainRe
 			return nil, status.Error(codes.PermissionDenied, "only an operator may drain this")
 		}
 		var err error
-		if by, err = i.mayDrain(ctx, from, link.UserToken(ctx)); err != nil {
+		if by, err = i.mayDrain(ctx, from, link.UserOf(ctx)); err != nil {
 			return nil, status.Error(codes.PermissionDenied, err.Error())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,16 +55,26 @@ func NewReviews(kube kubernetes.Interface, log *slog.Logger) *Reviews {
 		fresh: cache.NewLRUExpireCache(reviewed), tokens: cache.NewLRUExpireCache(reviewed), accesses: cache.NewLRUExpireCache(reviewed)}
 }
 
-// user is who a token belongs to; invalid for a token that is not good.
+// user is who asks, as the API server says: of a token, or by its aggregator.
 type user struct {
 	authentication.UserInfo
-	invalid bool
+	key     string // under which answers about this very user are remembered
+	token   string // empty if the aggregator forwards the request
+	invalid bool   // the token is not good
+}
+
+// forwarded is a user whom the aggregator names. What is remembered of one is not remembered of another who only has
+// the same name.
+func forwarded(who authentication.UserInfo) *user {
+	text, _ := json.Marshal(who) // maps are written in order; strings and lists of them can always be
+	sum := sha256.Sum256(text)
+	return &user{UserInfo: who, key: "user " + string(sum[:])}
 }
 
 // access is what a user wants to do.
 type access struct {
-	token string
-	to    authorization.ResourceAttributes
+	who string // key of a user
+	to  authorization.ResourceAttributes
 }
 
 // bearer is a token.
@@ -79,23 +90,27 @@ func tokenOf(header string) (bearer, error) {
 	return bearer{text, string(sum[:])}, nil
 }
 
-// MayDrain asks the API server who has a token, and whether this user may drain a shard; nothing that was found out before counts. from is
-// where the token comes from: an address, or another process of Basalt.
-func (s *Reviews) MayDrain(ctx context.Context, from, token, shard string) (user string, err error) {
-	t, err := tokenOf("Bearer " + token)
-	if err != nil {
-		return "", err
+// MayDrain asks the API server whether a user may drain a shard, and of a token first whose it is; nothing that was
+// found out before
+// counts. from is where the question comes from: an address, or another process of Basalt.
+func (s *Reviews) MayDrain(ctx context.Context, from string, by Caller, shard string) (user string, err error) {
+	who := forwarded(by.UserInfo)
+	if by.Token != "" || by.Username == "" {
+		t, err := tokenOf("Bearer " + by.Token)
+		if err != nil {
+			return "", err
+		}
+		if who, err = s.authenticate(ctx, from, t, true); err != nil {
+			return "", err
+		}
 	}
-	who, err := s.authenticate(ctx, from, t, true)
-	if err != nil {
-		return "", err
-	}
-	return who.Username, s.mayDrain(ctx, t, who, shard, true)
+	return who.Username, s.mayDrain(ctx, who, shard, true)
 }
 
 // mayDrain returns an error for a user who may not drain a shard.
-func (s *Reviews) mayDrain(ctx context.Context, token bearer, who *user, shard string, anew bool) error {
-	return s.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "create", Group: v1beta1.GroupName, Resource: shardsResource, Subresource: "drain", Name: shard}, anew,
+func (s *Reviews) mayDrain(ctx context.Context, who *user, shard string, anew bool) error {
+	return s.authorise(ctx, who, authorization.ResourceAttributes{Verb: "create", Group: v1beta1.GroupName,
+		Resource: shardsResource, Subresource: "drain", Name: shard}, anew,
 		fmt.Sprintf("user %q may not create %s.%s/drain for %q: the ClusterRole basalt-drain has the right for all shards", who.Username, shardsResource, v1beta1.GroupName, shard))
 }
 
@@ -111,7 +126,7 @@ func (s *Reviews) authenticate(ctx context.Context, from string, token bearer, a
 	if err != nil {
 		return nil, s.reviewFailed("tokenreviews.authentication.k8s.io", err)
 	}
-	who, ttl := &user{UserInfo: review.Status.User}, tokenFor
+	who, ttl := &user{UserInfo: review.Status.User, key: token.key, token: token.text}, tokenFor
 	if !review.Status.Authenticated {
 		who.invalid, ttl = true, badFor
 	}
@@ -120,8 +135,8 @@ func (s *Reviews) authenticate(ctx context.Context, from string, token bearer, a
 }
 
 // tenant returns whose turn it is when a user asks: that of the namespace that a ServiceAccount is of, for whoever may
-// write
-// there has as many of them as wanted, and else that of the user.
+// write there
+// has as many of them as wanted, and else that of the user.
 func (who *user) tenant() string {
 	if account, is := strings.CutPrefix(who.Username, accountPrefix); is {
 		namespace, _, _ := strings.Cut(account, ":")
@@ -139,8 +154,9 @@ func (who *user) good() (*user, error) {
 
 // authorise asks the API server whether a user may do something; with anew even if it was asked a moment ago. denied is what a user is told
 // who may not.
-func (s *Reviews) authorise(ctx context.Context, token bearer, who *user, to authorization.ResourceAttributes, anew bool, denied string) error {
-	key := access{token.key, to}
+func (s *Reviews) authorise(ctx context.Context, who *user, to authorization.ResourceAttributes, anew bool,
+	denied string) error {
+	key := access{who.key, to}
 	allowed, known := s.accesses.Get(key)
 	if !known || anew {
 		extra := map[string]authorization.ExtraValue{}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +25,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/api/visibility/frontproxy"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/api/wire"
 )
@@ -34,8 +35,10 @@ type Options struct {
 	Address string      // host:port; empty: nobody may ask
 	TLS     *tls.Config // nil is plain text, on a loopback address alone: requests carry tokens
 	Kube    kubernetes.Interface
-	Reviews *Reviews     // of Kube; of its own if nil
-	Log     *slog.Logger // slog.Default() if nil
+	Reviews *Reviews // of Kube; of its own if nil
+	// whom requests are believed from that the aggregator of the API server forwards; nil: nobody
+	Trust func() *frontproxy.Trust
+	Log   *slog.Logger // slog.Default() if nil
 
 	Answer   func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error) // asks the coordinator
@@ -45,8 +48,12 @@ type Options struct {
 	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
 }
 
-// Caller is a user who may do something, and the token that proves it.
-type Caller struct{ Name, Token string }
+// Caller is a user who may do something, and the token that proves it; none for one whom the API server's aggregator
+// names.
+type Caller struct {
+	authentication.UserInfo
+	Token string
+}
 
 // Bounds of what users cost.
 const (
@@ -66,7 +73,8 @@ const (
 	remembered        = 1024             // users
 	within            = 5 * time.Second  // a request is answered,
 	statusWithin      = 10 * time.Second // and one for the status
-	maxQuery          = 4 << 10          // bytes of a request's path and query
+	maxQuery          = 4 << 10          // bytes of a request's path and query,
+	maxHeaders        = 256 << 10        // and of its headers: a user may be in a thousand groups
 )
 
 // server answers requests.
@@ -105,7 +113,8 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 	if o.TLS != nil {
 		listener = tls.NewListener(listener, o.TLS)
 	}
-	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * statusWithin, IdleTimeout: time.Minute, MaxHeaderBytes: 2 * maxToken,
+	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * statusWithin,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaders,
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {
@@ -116,82 +125,40 @@ func Serve(ctx context.Context, o Options) (net.Addr, error) {
 	return listener.Addr(), nil
 }
 
-// asked is what may be asked.
-const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, GET /v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain`
-
-func newServer(o Options) http.Handler {
-	if o.Reviews == nil {
-		o.Reviews = NewReviews(o.Kube, o.Log)
-	}
-	s := &server{Options: o, all: wait.NewTurns(requestsPerSecond, requestsAtOnce, waitAtMost),
-		own:       cache.NewLRUExpireCache(remembered),
-		standings: wait.NewTurns(standingPerSecond, standingAtOnce, waitAtMost),
-		whatIfs:   wait.NewTurns(whatIfPerSecond, whatIfAtOnce, waitAtMost),
-		statuses:  rate.NewLimiter(statusPerSecond, statusAtOnce), underWay: make(chan struct{}, statusesUnderWay)}
-	mux := http.NewServeMux()
-	handle := func(pattern string, limit time.Duration, answer func(context.Context, *http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithTimeout(r.Context(), limit)
-			defer cancel()
-			if len(r.URL.EscapedPath())+len(r.URL.RawQuery) > maxQuery {
-				s.write(w, nil, problem{http.StatusRequestURITooLong, fmt.Sprintf("path and query have more than %d bytes", maxQuery)})
-				return
-			}
-			said, err := answer(ctx, r)
-			s.write(w, said, err)
-		})
-	}
-	handle("GET /v1/namespaces/{namespace}/gangs/{name}/why", within, s.why)
-	handle("GET /v1/queues/{name}/why", within, s.whyQueue)
-	handle("GET /v1/what-if", within, s.whatIf)
-	handle("GET /v1/status", statusWithin, s.status)
-	handle("GET /v1/shards/{name}/drain", within, s.drain)
-	handle("PUT /v1/shards/{name}/drain", within, s.drain)
-	handle("DELETE /v1/shards/{name}/drain", within, s.drain)
-	handle("/", within, func(context.Context, *http.Request) (any, error) { return nil, problem{http.StatusNotFound, asked} })
-	return mux
-}
-
-func (s *server) write(w http.ResponseWriter, answer any, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err != nil {
-		p := problem{http.StatusInternalServerError, err.Error()}
-		if errors.As(err, &p); errors.Is(err, context.DeadlineExceeded) {
-			p = problem{http.StatusGatewayTimeout, "no answer in time: ask again in a moment"}
-		}
-		if p.code == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="basalt"`)
-		}
-		if p.code == http.StatusTooManyRequests {
-			w.Header().Set("Retry-After", "1")
-		}
-		w.WriteHeader(p.code)
-		answer = map[string]string{"error": p.text}
-	}
-	_ = json.NewEncoder(w).Encode(answer)
-}
-
 // enter finds out whose request it is, and whether this user may make one more now.
-func (s *server) enter(ctx context.Context, r *http.Request) (bearer, *user, error) {
+func (s *server) enter(ctx context.Context, r *http.Request) (*user, error) {
 	for header := range r.Header { // who is told that another may do something would be told wrong
 		if strings.HasPrefix(header, "Impersonate-") {
-			return bearer{}, nil, problem{http.StatusBadRequest, "Basalt does not impersonate: it answers the owner of the token, so leave out --as, or give a token of that user"}
+			return nil, problem{http.StatusBadRequest,
+				"Basalt does not impersonate: it answers the owner of the token, so leave out --as, or give a token of that user"}
+		}
+	}
+	who, err := s.identify(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Wait(ctx, who.tenant()) {
+		return nil, tooMany
+	}
+	return who, nil
+}
+
+// identify returns whom the aggregator of the API server names, or whose token it is.
+func (s *server) identify(ctx context.Context, r *http.Request) (*user, error) {
+	if s.Trust != nil {
+		switch who, is, err := s.Trust().User(r, time.Now()); {
+		case err != nil:
+			return nil, problem{http.StatusUnauthorized, err.Error()}
+		case is:
+			return forwarded(who), nil
 		}
 	}
 	token, err := tokenOf(r.Header.Get("Authorization"))
 	if err != nil {
-		return bearer{}, nil, err
+		return nil, err
 	}
 	from, _, _ := net.SplitHostPort(r.RemoteAddr)
-	who, err := s.Reviews.authenticate(ctx, from, token, false)
-	if err != nil {
-		return bearer{}, nil, err
-	}
-	if !takes(s.own, who.Username, ownPerSecond, ownAtOnce) || !s.all.Wait(ctx, who.tenant()) {
-		return bearer{}, nil, tooMany
-	}
-	return token, who, nil
+	return s.Reviews.authenticate(ctx, from, token, false)
 }
 
 // why says why a gang waits.
@@ -200,11 +167,11 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, problem{http.StatusBadRequest, "the path names no object: it is /v1/namespaces/NAMESPACE/gangs/NAME/why"}
 	}
-	token, who, err := s.enter(ctx, r)
+	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.find(ctx, token, who, namespace, name)
+	reply, err := s.find(ctx, who, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -212,9 +179,10 @@ func (s *server) why(ctx context.Context, r *http.Request) (any, error) {
 }
 
 // find returns what the home of a gang says of it, by the name of a PodGroup or pod, to a user who may get that.
-func (s *server) find(ctx context.Context, token bearer, who *user, namespace, name string) (*wire.WhyReply, error) {
+func (s *server) find(ctx context.Context, who *user, namespace, name string) (*wire.WhyReply, error) {
 	mayGet := func(group, resource string) error { // the same words whether there is one or not
-		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
+		return s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "get", Group: group,
+			Resource: resource, Namespace: namespace, Name: name}, false,
 			fmt.Sprintf("user %q may not get the PodGroup or pod %s/%s", who.Username, namespace, name))
 	}
 	reply, err := s.Answer(ctx, &wire.WhyRequest{Namespace: namespace, Name: name})
@@ -275,12 +243,13 @@ func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
 	if err := api.ValidatePath(name); err != nil {
 		return nil, problem{http.StatusBadRequest, err.Error()}
 	}
-	token, who, err := s.enter(ctx, r)
+	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	may := func(group, resource, namespace, name string) error {
-		return s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "get", Group: group, Resource: resource, Namespace: namespace, Name: name}, false,
+		return s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "get", Group: group,
+			Resource: resource, Namespace: namespace, Name: name}, false,
 			fmt.Sprintf("user %q may not get the Queue %q", who.Username, name))
 	}
 	if err := may(v1beta1.GroupName, "queues", "", name); err != nil {
@@ -328,11 +297,12 @@ func groupOf(kind api.GroupKind) string {
 
 // status says who is there, how full the queues are, and what waits, to whoever may list shards.
 func (s *server) status(ctx context.Context, r *http.Request) (any, error) {
-	token, who, err := s.enter(ctx, r)
+	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Reviews.authorise(ctx, token, who, authorization.ResourceAttributes{Verb: "list", Group: v1beta1.GroupName, Resource: shardsResource}, false,
+	if err := s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "list", Group: v1beta1.GroupName,
+		Resource: shardsResource}, false,
 		fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt status needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1beta1.GroupName)); err != nil {
 		return nil, err
 	}
@@ -366,23 +336,24 @@ func (s *server) drain(ctx context.Context, r *http.Request) (any, error) {
 	if err := checkShard(name); err != nil {
 		return nil, err
 	}
-	token, who, err := s.enter(ctx, r)
+	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		if err := s.Reviews.mayDrain(ctx, token, who, name, false); err != nil {
+		if err := s.Reviews.mayDrain(ctx, who, name, false); err != nil {
 			return nil, err
 		}
 		said, err := s.Draining(ctx, name)
 		return said, cannot("read the control store", err)
 	}
 	from, _, _ := net.SplitHostPort(r.RemoteAddr)
-	by, err := s.Reviews.MayDrain(ctx, from, token.text, name)
+	caller := Caller{who.UserInfo, who.token}
+	by, err := s.Reviews.MayDrain(ctx, from, caller, name)
 	if err != nil {
 		return nil, err
 	}
-	said, err := s.Drain(ctx, name, r.Method == http.MethodDelete, Caller{by, token.text})
+	said, err := s.Drain(ctx, name, r.Method == http.MethodDelete, caller)
 	if err == nil {
 		s.Log.Info("a user had a shard drained, or its drain cancelled", "user", by, "shard", name, "draining", said.Draining, "before", said.Before)
 	}

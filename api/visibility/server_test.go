@@ -35,7 +35,7 @@ func TestTenantsAskInTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reviews.tokens.Add(bearer.key, &user{UserInfo: authentication.UserInfo{Username: name}}, time.Hour)
+			reviews.tokens.Add(bearer.key, &user{UserInfo: authentication.UserInfo{Username: name}, key: bearer.key}, time.Hour)
 			for _, to := range []authorization.ResourceAttributes{
 				{Verb: "get", Group: v1beta1.GroupName, Resource: "podgroups", Namespace: "ns", Name: "g"},
 				{Verb: "get", Group: v1beta1.GroupName, Resource: "queues", Name: "q"},

@@ -137,11 +137,11 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 	case isGang && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
 		return nil, problem{http.StatusBadRequest, "gang names no object: it is NAMESPACE/NAME"}
 	}
-	token, who, err := s.enter(ctx, r)
+	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{s: s, ctx: ctx, token: token, who: who}
+	v := &view{s: s, ctx: ctx, who: who}
 	for _, queue := range api.SortedKeys(names) {
 		if err := v.may("get", v1beta1.GroupName, "queues", "", queue, fmt.Sprintf("user %q may not get the Queue %q", who.Username, queue)); err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 	}
 	title := ""
 	if isGang {
-		reply, err := s.find(ctx, token, who, namespace, name)
+		reply, err := s.find(ctx, who, namespace, name)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +185,6 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 type view struct {
 	s        *server
 	ctx      context.Context
-	token    bearer
 	who      *user
 	reviewed int
 	all      map[string]bool // resources of which the user may get all
@@ -195,7 +194,8 @@ type view struct {
 const reviewsAtMost = 40
 
 func (v *view) may(verb, group, resource, namespace, name, denied string) error {
-	return v.s.Reviews.authorise(v.ctx, v.token, v.who, authorization.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name}, false, denied)
+	return v.s.Reviews.authorise(v.ctx, v.who, authorization.ResourceAttributes{Verb: verb, Group: group,
+		Resource: resource, Namespace: namespace, Name: name}, false, denied)
 }
 
 // get reports whether the user may get an object: all of its kind, or this one.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"time"
@@ -38,11 +39,17 @@ func (l *loop) draining(ctx context.Context, shard string) (visibility.Drain, er
 	return visibility.Draining(ctx, l.process.Store, shard)
 }
 
-// drainAnywhere has a shard drained on behalf of a user. Another shard is handed the user's token: it does not believe this one.
+// drainAnywhere has a shard drained on behalf of a user. Another shard is handed the user's token: it does not believe
+// this one. Of a user
+// without one, whom the API server has named, it is told the name.
 func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by visibility.Caller) (visibility.Drain, error) {
 	return visibility.Order(ctx, l.process.Store, shard, cancel, func(ctx context.Context, record *wire.ShardRecord) error {
 		if api.Incarnation(record.Incarnation) == l.self {
-			return l.drain(ctx, cancel, by.Name)
+			return l.drain(ctx, cancel, by.Username)
+		}
+		named, err := json.Marshal(by.UserInfo)
+		if err != nil {
+			return err
 		}
 		if l.process.TLS == nil && !onThisMachine(record.Address) {
 			return fmt.Errorf("without TLS a user's token is not sent to %s", record.Address)
@@ -52,7 +59,7 @@ func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by 
 			return err
 		}
 		defer conn.Close()
-		ctx, stop := context.WithTimeout(link.WithUserToken(ctx, by.Token), drainWithin)
+		ctx, stop := context.WithTimeout(link.WithUser(ctx, link.User{Token: by.Token, Named: named}), drainWithin)
 		defer stop()
 		_, err = wire.NewInspectClient(conn).Drain(ctx, &wire.DrainRequest{Cancel: cancel})
 		if status.Code(err) == codes.PermissionDenied {
@@ -60,6 +67,22 @@ func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by 
 		}
 		return err
 	})
+}
+
+// mayDrain says on whose behalf another process may drain this one, and an error for who may not.
+func (l *loop) mayDrain(ctx context.Context, from api.Incarnation, by link.User) (string, error) {
+	select {
+	case <-l.started:
+	default:
+		return "", errNotStarted
+	}
+	caller := visibility.Caller{Token: by.Token}
+	if by.Token == "" {
+		if err := json.Unmarshal(by.Named, &caller.UserInfo); err != nil {
+			return "", fmt.Errorf("read who asks: %w", err)
+		}
+	}
+	return l.reviews.MayDrain(ctx, string(from), caller, l.process.Name)
 }
 
 func onThisMachine(address string) bool {

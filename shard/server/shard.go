@@ -29,6 +29,7 @@ import (
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
 	"basalt.dev/basalt/api/visibility"
+	"basalt.dev/basalt/api/visibility/frontproxy"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
 	"basalt.dev/basalt/shard/event"
@@ -89,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 			l.relay.Close()
 		}
 	}()
-	p, err := process.Start(stopping, o.Process, l.hooks(ctx, o.Process.Name))
+	p, err := process.Start(stopping, o.Process, l.hooks(ctx))
 	if err != nil {
 		return err
 	}
@@ -180,21 +181,14 @@ func (o *Options) rules() api.Rules {
 }
 
 // hooks are what the process asks of the loop, in part before that has started.
-func (l *loop) hooks(ctx context.Context, name string) process.Hooks {
+func (l *loop) hooks(ctx context.Context) process.Hooks {
 	return process.Hooks{
-		Deliver: func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
-		Status:  l.status,
-		Why:     l.why,
-		Drain:   l.drain,
-		MayDrain: func(ctx context.Context, from api.Incarnation, token string) (string, error) {
-			select {
-			case <-l.started:
-				return l.reviews.MayDrain(ctx, string(from), token, name)
-			default:
-				return "", errNotStarted
-			}
-		},
-		Live: l.beat.Stuck,
+		Deliver:  func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
+		Status:   l.status,
+		Why:      l.why,
+		Drain:    l.drain,
+		MayDrain: l.mayDrain,
+		Live:     l.beat.Stuck,
 		Register: func(p *process.Process, server grpc.ServiceRegistrar) {
 			l.relay = relay.New(relay.Options{
 				Self: p.Incarnation, Log: p.Log, Registry: p.Registry,
@@ -255,6 +249,9 @@ func (l *loop) answerUsers(ctx context.Context, address string) error {
 		Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()
+		if address != "" {
+			questions.Trust = frontproxy.Follow(ctx, p.Kube.Core, p.Log).Trust
+		}
 	}
 	at, err := visibility.Serve(ctx, questions)
 	if at != nil {

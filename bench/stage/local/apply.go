@@ -37,7 +37,7 @@ func (c *Cluster) Install(ctx context.Context) error {
 	if err := Apply(ctx, c.Config(Admin), filepath.Join(deploy, "crds"), nil); err != nil {
 		return err
 	}
-	workloads := []string{"Deployment", "StatefulSet", "Service", "PodDisruptionBudget"}
+	workloads := []string{"Deployment", "StatefulSet", "Service", "PodDisruptionBudget", "APIService"}
 	return Apply(ctx, c.Config(Admin), deploy, func(u *unstructured.Unstructured) bool {
 		return !slices.Contains(workloads, u.GetKind())
 	})

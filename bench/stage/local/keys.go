@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -68,67 +69,132 @@ func randomHex(n int) string {
 
 // keys are the paths of what the API server and the controller manager need.
 type keys struct {
-	ca, serverCert, serverKey, serviceAccount string
-	caPEM                                     []byte
+	ca, caKey, serverCert, serverKey, serviceAccount string
+	// Of the aggregator: a CA of its own, and its certificate for servers that it forwards requests to.
+	frontCA, frontCert, frontKey string
+	caPEM                        []byte
 }
 
 func keysIn(dir string) keys {
+	in := func(name string) string { return filepath.Join(dir, name) }
 	return keys{
-		ca: filepath.Join(dir, "ca.crt"), serverCert: filepath.Join(dir, "server.crt"),
-		serverKey: filepath.Join(dir, "server.key"), serviceAccount: filepath.Join(dir, "service-account.key"),
+		ca: in("ca.crt"), caKey: in("ca.key"), serverCert: in("server.crt"), serverKey: in("server.key"),
+		serviceAccount: in("service-account.key"),
+		frontCA:        in("front-proxy-ca.crt"), frontCert: in("front-proxy-client.crt"),
+		frontKey: in("front-proxy-client.key"),
 	}
+}
+
+// frontProxy is the common name of the aggregator's certificate, as kubeadm has it.
+const frontProxy = "front-proxy-client"
+
+// signer is a CA.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newSigner(name string) (*signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	s := &signer{key: key, cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}}
+	der, err := x509.CreateCertificate(rand.Reader, s.cert, s.cert, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	s.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return s, nil
+}
+
+// sign issues a certificate with a key of its own, both in PEM.
+func (s *signer) sign(cert *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert.SerialNumber = new(big.Int).SetBytes([]byte(randomHex(8)))
+	cert.NotBefore, cert.NotAfter, cert.KeyUsage = s.cert.NotBefore, s.cert.NotAfter, x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, cert, s.cert, key.Public(), s.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = encodeKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, err
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
 }
 
 func makeKeys(dir string, server net.IP) (keys, error) {
 	k := keysIn(dir)
 	fail := func(err error) (keys, error) { return keys{}, fmt.Errorf("make keys: %w", err) }
-	var private [3]*ecdsa.PrivateKey
-	var encoded [3][]byte
-	for i := range private {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return fail(err)
-		}
-		der, err := x509.MarshalECPrivateKey(key)
-		if err != nil {
-			return fail(err)
-		}
-		private[i] = key
-		encoded[i] = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	ca, err := newSigner("basalt-local")
+	if err != nil {
+		return fail(err)
 	}
-	caKey, serverKey := private[0], private[1]
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "basalt-local"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	front, err := newSigner("basalt-local-front-proxy")
+	if err != nil {
+		return fail(err)
 	}
-	serverCert := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	accounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	k.caPEM = ca.pem
+	files := map[string][]byte{k.ca: ca.pem, k.frontCA: front.pem}
+	if files[k.serverCert], files[k.serverKey], err = ca.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "kube-apiserver"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1), server},
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
+	}); err != nil {
 		return fail(err)
 	}
-	serverDER, err := x509.CreateCertificate(rand.Reader, serverCert, ca, serverKey.Public(), caKey)
-	if err != nil {
+	if files[k.frontCert], files[k.frontKey], err = front.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: frontProxy}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
 		return fail(err)
 	}
-	k.caPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
-	for path, content := range map[string][]byte{
-		k.ca:             k.caPEM,
-		k.serverCert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: serverDER}),
-		k.serverKey:      encoded[1],
-		k.serviceAccount: encoded[2],
-	} {
+	if files[k.serviceAccount], err = encodeKey(accounts); err != nil {
+		return fail(err)
+	}
+	if files[k.caKey], err = encodeKey(ca.key); err != nil {
+		return fail(err)
+	}
+	for path, content := range files {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fail(err)
 		}
 	}
 	return k, nil
+}
+
+// ClientCertificate makes a certificate and a key, in PEM, with which a user of a name and in groups authenticates to
+// the API server, as
+// kubeadm's kubeconfigs do.
+func (c *Cluster) ClientCertificate(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
+	fail := func(err error) ([]byte, []byte, error) {
+		return nil, nil, fmt.Errorf("make certificate of %s: %w", user, err)
+	}
+	pair, err := tls.LoadX509KeyPair(c.keys.ca, c.keys.caKey)
+	if err != nil {
+		return fail(err)
+	}
+	ca := &signer{cert: pair.Leaf, key: pair.PrivateKey.(*ecdsa.PrivateKey)}
+	certPEM, keyPEM, err = ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return fail(err)
+	}
+	return certPEM, keyPEM, nil
 }
 
 // Kubeconfig writes a kubeconfig for a user, once, and returns its path.
