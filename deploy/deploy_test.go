@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -177,6 +178,8 @@ func TestRights(t *testing.T) {
 		{audit, "", "pods/binding", "create", false},
 		{audit, ours, "queues/status", "patch", false},
 		{audit, "", "secrets", "get list watch", false},
+		{shard, "apiregistration.k8s.io", "apiservices", "get patch", false},
+		{shard, "visibility.basalt.dev", "status", "list", false},
 		{etcd, "", "pods", "get list", false},
 		{etcd, ours, "queues", "get list", false},
 	} {
@@ -195,6 +198,68 @@ func TestRights(t *testing.T) {
 			}
 			// The authorizer hears of new roles by watch: rights come within moments, and what it never gets it never had.
 			localtest.Wait(t, time.Minute, fmt.Sprintf("%s to %s %s/%s", row.user, verb, row.group, row.resource), ask)
+		}
+	}
+}
+
+// Users ask through the API server where they view, and nowhere else; administrators' questions need roles of their
+// own, in the whole cluster.
+func TestRightsToAsk(t *testing.T) {
+	c := cluster(t)
+	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("rbac.yaml"))
+	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {
+		t.Fatal(err)
+	}
+	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
+	subject := func(user string) []rbacv1.Subject {
+		return []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}}
+	}
+	role := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	must[*rbacv1.RoleBinding](t)(admin.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ask-tenant"}, RoleRef: role("basalt-view"),
+		Subjects: subject("ask-tenant")}, metav1.CreateOptions{}))
+	must[*rbacv1.RoleBinding](t)(admin.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ask-mistaken"}, RoleRef: role("basalt-drain"),
+		Subjects: subject("ask-mistaken")}, metav1.CreateOptions{}))
+	for user, of := range map[string]string{"ask-viewer": "basalt-view", "ask-watcher": "basalt-status",
+		"ask-operator": "basalt-drain"} {
+		must[*rbacv1.ClusterRoleBinding](t)(admin.RbacV1().ClusterRoleBindings().Create(t.Context(),
+			&rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: role(of), Subjects: subject(user)}, metav1.CreateOptions{}))
+	}
+	// A path of the aggregated API, and who may ask at it.
+	for path, may := range map[string]string{
+		"get gangs/why default": "ask-tenant ask-viewer", "get queues/why default": "ask-tenant ask-viewer",
+		"list queues default":  "ask-tenant ask-viewer",
+		"list what-if default": "ask-tenant ask-viewer", "get gangs/why other": "ask-viewer",
+		"list what-if other": "ask-viewer", "list queues other": "ask-viewer",
+		"get queues/why": "ask-viewer", "list what-if": "ask-viewer", "list status": "ask-watcher ask-operator",
+		"get shards/drain": "ask-operator", "update shards/drain": "ask-operator",
+		"delete shards/drain": "ask-operator", "create shards/drain": "", "list gangs default": "",
+	} {
+		words := append(strings.Fields(path), "")
+		resource, sub, _ := strings.Cut(words[1], "/")
+		for _, user := range []string{"ask-tenant", "ask-mistaken", "ask-viewer", "ask-watcher", "ask-operator"} {
+			localtest.Wait(t, time.Minute, user+" to "+path, func(ctx context.Context) error {
+				got, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+					&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+						User: user, Groups: []string{"system:authenticated"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Group: "visibility.basalt.dev", Resource: resource, Subresource: sub, Verb: words[0], Namespace: words[2]},
+					}}, metav1.CreateOptions{})
+				if want := slices.Contains(strings.Fields(may), user); err == nil && got.Status.Allowed != want {
+					err = fmt.Errorf("allowed: %v, want %v", got.Status.Allowed, want)
+				}
+				return err
+			})
+		}
+	}
+	view := must[*rbacv1.ClusterRole](t)(admin.RbacV1().ClusterRoles().Get(t.Context(), "basalt-view",
+		metav1.GetOptions{}))
+	for _, of := range []string{"view", "edit", "admin"} {
+		if view.Labels["rbac.authorization.k8s.io/aggregate-to-"+of] != "true" {
+			t.Errorf("%s does not include basalt-view", of)
 		}
 	}
 }

@@ -201,7 +201,9 @@ func TestCertManagerComponent(t *testing.T) {
 	for _, row := range []struct {
 		kind       string
 		base, with int
-	}{{"Secret", 8, 2}, {"Certificate", 0, 6}, {"Issuer", 0, 2}, {"StatefulSet", 2, 2}, {"Deployment", 3, 3}, {"Role", 1, 1}} {
+	}{{"Secret", 8, 2}, {"Certificate", 0, 6}, {"Issuer", 0, 2}, {"StatefulSet", 2, 2}, {"Deployment", 3, 3}, {"Role",
+		1, 1}, {"APIService", 1, 1},
+		{"ClusterRole", 8, 7}} {
 		if b, w := count(base, row.kind), count(with, row.kind); b != row.base || w != row.with {
 			t.Errorf("%s: %d and %d, want %d and %d", row.kind, b, w, row.base, row.with)
 		}
@@ -210,6 +212,10 @@ func TestCertManagerComponent(t *testing.T) {
 		if !slices.Contains(issue.Names(true), name) && !strings.Contains(with, "secretName: "+name+"\n") {
 			t.Errorf("no certificate for %s", name)
 		}
+	}
+	if a := "cert-manager.io/inject-ca-from: basalt-system/basalt-shard-tls\n"; strings.Contains(base, a) ||
+		strings.Count(with, a) != 1 {
+		t.Error("the API server would not be told the CA, or by two")
 	}
 	if !strings.Contains(with, "- --keys-only\n") {
 		t.Error("basalt-certs would make certificates, too")

@@ -28,7 +28,9 @@ func certsCommand() *cobra.Command {
 		Use:   "certs",
 		Short: "Create the CA, certificates, gossip key and metrics token of an installation, and renew certificates",
 		Long: `Fills the Secrets of deploy/certs.yaml where they are empty, and renews certificates a month before they expire. It
-never replaces a key, a token, or a certificate of another issuer. Processes read their files again, so nothing restarts.
+never replaces a key, a token, or a certificate of another issuer. Processes read their files again,
+	so nothing restarts. The APIService of
+deploy/visibility.yaml, if there is one, is told the CA of the shards.
 
 The CA that signs next is trusted from the beginning; --rotate-ca lets it sign now.`,
 		Example: `  basalt certs --every=1h                        # in the cluster: deploy/certs.yaml
@@ -47,7 +49,7 @@ The CA that signs next is trusted from the beginning; --rotate-ca lets it sign n
 		if every < 0 || every > 0 && o.RotateCA {
 			return errors.New("--every must be positive, and cannot be combined with --rotate-ca")
 		}
-		store, err := certStore(kubeconfig, dir, o.Namespace)
+		store, err := certStore(kubeconfig, dir, &o)
 		if err != nil {
 			return err
 		}
@@ -56,7 +58,8 @@ The CA that signs next is trusted from the beginning; --rotate-ca lets it sign n
 	return cmd
 }
 
-func certStore(kubeconfig, dir, namespace string) (issue.Store, error) {
+// certStore returns where Secrets are kept. In a cluster, the API server is told which CA shards have.
+func certStore(kubeconfig, dir string, o *issue.Options) (issue.Store, error) {
 	if dir != "" {
 		return issue.Directory(dir), nil
 	}
@@ -69,7 +72,8 @@ func certStore(kubeconfig, dir, namespace string) (issue.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
-	return issue.Kubernetes{Secrets: client.CoreV1().Secrets(namespace)}, nil
+	o.Publish = issue.Publish(client.CoreV1().RESTClient())
+	return issue.Kubernetes{Secrets: client.CoreV1().Secrets(o.Namespace)}, nil
 }
 
 // ensureCerts looks once, or again and again; then an error is logged and tried again.

@@ -1,8 +1,11 @@
 // Package issue creates the keys of an installation as Secrets: a CA, a certificate for each role, the gossip key and the metrics
-// token. It creates what is missing and renews certificates before they expire.
+// token. It creates what is missing and renews certificates before they expire. And it tells the API server which CA
+// shards'
+// certificates are of.
 //
-// It decides when something is issued. It owns the Secrets that Names lists, and no others. A certificate that another issuer put
-// there is left alone.
+// It decides when something is issued. It owns the Secrets that Names lists, and no others, and spec.caBundle of the
+// APIService. A
+// certificate that another issuer put into a Secret is left alone.
 //
 // Invariants:
 //   - An existing key or token is never replaced. A certificate is replaced only by one with the same names and a later expiry.
@@ -76,14 +79,22 @@ type Store interface {
 
 // Options say what to issue.
 type Options struct {
-	Namespace string   // of the control store
+	Namespace string   // of the control store and of the shards
 	Hosts     []string // more DNS names and IP addresses of the control store's members
 	KeysOnly  bool     // only the gossip key and the metrics token: another issuer makes certificates
 	RotateCA  bool     // let the next CA sign from now on
+
+	// Publish tells others which CAs verify shards' certificates, and reports whether they knew others. It may be nil,
+	// and is not called
+	// with KeysOnly.
+	Publish func(ctx context.Context, bundle []byte) (changed bool, err error)
 }
 
 // Change is something that was issued, or that could not be used.
 type Change struct{ Secret, What string }
+
+// PublishedAs is the name in a Change of what Publish changed.
+const PublishedAs = "APIService " + APIServiceName
 
 // Names returns the Secrets that Ensure reads and writes.
 func Names(keysOnly bool) []string {
@@ -112,7 +123,10 @@ func Ensure(ctx context.Context, s Store, o Options, now time.Time) (changes []C
 	if err := e.secret(ctx, SecretGossip, keyGossip); err != nil {
 		return e.changes, err
 	}
-	return e.changes, e.secret(ctx, SecretMetrics, keyToken)
+	if err := e.secret(ctx, SecretMetrics, keyToken); err != nil {
+		return e.changes, err
+	}
+	return e.changes, e.publish(ctx, o)
 }
 
 type ensurer struct {
@@ -157,6 +171,25 @@ func (e *ensurer) secret(ctx context.Context, name, key string) error {
 		return err
 	}
 	e.changed(name, "made %s", key)
+	return nil
+}
+
+// publish hands out the bundle that goes with the shards' certificate, whoever has issued it.
+func (e *ensurer) publish(ctx context.Context, o Options) error {
+	if o.Publish == nil || o.KeysOnly {
+		return nil
+	}
+	data, _, err := e.get(ctx, SecretShard)
+	if err != nil || len(data[keyBundle]) == 0 {
+		return err
+	}
+	changed, err := o.Publish(ctx, data[keyBundle])
+	if err != nil {
+		return fmt.Errorf("write %s: %w", PublishedAs, err)
+	}
+	if changed {
+		e.changed(PublishedAs, "the bundle of CAs is another")
+	}
 	return nil
 }
 
@@ -263,7 +296,8 @@ type leaf struct {
 }
 
 func leaves(o Options) []leaf {
-	domain := etcdService + "." + cmp.Or(o.Namespace, "basalt-system") + ".svc"
+	namespace := cmp.Or(o.Namespace, "basalt-system")
+	domain := etcdService + "." + namespace + ".svc"
 	hosts := []string{"*." + domain, domain, etcdService, "localhost"}
 	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, h := range o.Hosts {
@@ -274,7 +308,7 @@ func leaves(o Options) []leaf {
 		}
 	}
 	return []leaf{
-		{SecretShard, []string{certs.NameProcess, certs.NameShard}, nil, true, true},
+		{SecretShard, []string{certs.NameProcess, certs.NameShard, certs.NameVisibility(namespace)}, nil, true, true},
 		{SecretCoordinator, []string{certs.NameProcess, certs.NameCoordinator}, nil, true, true},
 		{SecretOperator, []string{certs.NameOperator}, nil, false, true},
 		{SecretEtcd, hosts, addresses, true, false},

@@ -86,7 +86,8 @@ func TestRoles(t *testing.T) {
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	member := "basalt-etcd-2.basalt-etcd.ns.svc"
 	may := map[string][]string{ // secret: names with a use
-		SecretShard:       {"basalt server", "basalt client", "shard.basalt client", "shard.basalt server"},
+		SecretShard: {"basalt server", "basalt client", "shard.basalt client", "shard.basalt server",
+			"basalt-visibility.ns.svc server", "basalt-visibility.ns.svc client"},
 		SecretCoordinator: {"basalt server", "basalt client", "coordinator.basalt client", "coordinator.basalt server"},
 		SecretOperator:    {"operator.basalt client"},
 		SecretEtcd:        {member + " server", "basalt-etcd server", "127.0.0.1 server", "store.example.com server", "10.0.0.9 server"},
@@ -94,7 +95,8 @@ func TestRoles(t *testing.T) {
 			"basalt-etcd client", "127.0.0.1 server", "127.0.0.1 client", "store.example.com server", "store.example.com client", "10.0.0.9 server", "10.0.0.9 client"},
 	}
 	for secret, allowed := range may {
-		for _, name := range []string{certs.NameProcess, certs.NameShard, certs.NameCoordinator, certs.NameOperator, certs.NameStorePeer,
+		for _, name := range []string{certs.NameVisibility("ns"), certs.NameVisibility("other"), certs.NameProcess,
+			certs.NameShard, certs.NameCoordinator, certs.NameOperator, certs.NameStorePeer,
 			member, "basalt-etcd-2.basalt-etcd.other.svc", "basalt-etcd", "127.0.0.1", "10.0.0.9", "store.example.com", "example.com"} {
 			for use, usage := range map[string]x509.ExtKeyUsage{"server": server, "client": client} {
 				want := slices.Contains(allowed, name+" "+use)
@@ -107,6 +109,45 @@ func TestRoles(t *testing.T) {
 		if p.cert.IsCA {
 			t.Errorf("%s can sign", secret)
 		}
+	}
+}
+
+// Others are told the CAs that verify shards, before one signs that they did not know, and only when they did not know
+// them.
+func TestPublish(t *testing.T) {
+	m := newMemory()
+	var told []byte
+	o := Options{Publish: func(_ context.Context, bundle []byte) (bool, error) {
+		changed := !bytes.Equal(told, bundle)
+		told = bundle
+		return changed, nil
+	}}
+	published := func(o Options, now time.Time) bool {
+		t.Helper()
+		said := slices.ContainsFunc(ensure(t, m, o, now), func(c Change) bool { return c.Secret == PublishedAs })
+		if !bytes.Equal(told, m.secrets[SecretShard][keyBundle]) {
+			t.Errorf("told of another bundle than that of the shards")
+		}
+		return said
+	}
+	if !published(o, start) || published(o, start.Add(time.Hour)) {
+		t.Error("not told once")
+	}
+	rotate := o
+	rotate.RotateCA = true
+	before := string(told)
+	if !published(rotate, start.Add(48*time.Hour)) || strings.Count(string(told), "BEGIN") != 3 ||
+		strings.Count(before, "BEGIN") != 2 {
+		t.Errorf("not told of the rotation: %s", told)
+	}
+	o.Publish = func(context.Context, []byte) (bool, error) { return false, errors.New("no") }
+	if _, err := Ensure(t.Context(), m, o, start.Add(49*time.Hour)); err == nil || !strings.Contains(err.Error(),
+		"write APIService v1beta1.visibility.basalt.dev: no") {
+		t.Errorf("an error is lost: %v", err)
+	}
+	o.KeysOnly = true
+	if _, err := Ensure(t.Context(), newMemory(), o, start); err != nil {
+		t.Errorf("cert-manager does that: %v", err)
 	}
 }
 

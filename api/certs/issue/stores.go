@@ -1,7 +1,9 @@
 package issue
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +11,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 )
 
 // Kubernetes keeps Secrets in a namespace. It makes none: they are there, empty at first, from the manifests, so that the
@@ -37,6 +41,43 @@ func (k Kubernetes) Put(ctx context.Context, name string, data map[string][]byte
 	s.Data, s.ResourceVersion = data, version
 	_, err = k.Secrets.Update(ctx, s, metav1.UpdateOptions{FieldManager: "basalt-certs"})
 	return err
+}
+
+// APIServiceName is that of the APIService of deploy/visibility.yaml.
+const APIServiceName = "v1beta1.visibility.basalt.dev"
+
+// APIServicePath is where the API server keeps it.
+const APIServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/" + APIServiceName
+
+// Publish tells the API server, by spec.caBundle of the APIService, which CAs verify the certificates of what it
+// forwards requests to. It
+// is an Options.Publish. Without an APIService nothing is forwarded, and there is nobody to tell.
+func Publish(client rest.Interface) func(ctx context.Context, bundle []byte) (bool, error) {
+	return func(ctx context.Context, bundle []byte) (bool, error) {
+		raw, err := client.Get().AbsPath(APIServicePath).SetHeader("Accept", "application/json").Do(ctx).Raw()
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		type spec struct {
+			Bundle []byte `json:"caBundle"`
+		}
+		var is struct {
+			Spec spec `json:"spec"`
+		}
+		if err := json.Unmarshal(raw, &is); err != nil || bytes.Equal(is.Spec.Bundle, bundle) {
+			return false, err
+		}
+		patch, err := json.Marshal(map[string]spec{"spec": {bundle}})
+		if err != nil {
+			return false, err
+		}
+		err = client.Patch(types.MergePatchType).AbsPath(APIServicePath).Param("fieldManager",
+			"basalt-certs").Body(patch).Do(ctx).Error()
+		return err == nil, err
+	}
 }
 
 // Directory keeps a Secret in a folder of its name, as it is mounted into a pod. For processes outside of Kubernetes; it is
