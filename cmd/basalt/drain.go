@@ -109,7 +109,7 @@ func (d throughShard) draining(ctx context.Context, shard string) (visibility.Dr
 }
 
 func (d throughShard) call(ctx context.Context, method, shard string) (answer visibility.Drain, err error) {
-	if err := d.endpoint.call(ctx, d.config, method, "/v1/shards/"+url.PathEscape(shard)+"/drain", &answer); err != nil {
+	if err := d.endpoint.call(ctx, d.config, method, "/shards/"+url.PathEscape(shard)+"/drain", &answer); err != nil {
 		return answer, noWay("drain", err)
 	}
 	return answer, nil

@@ -89,7 +89,7 @@ func (e *endpoint) status(ctx context.Context, u *user, scope visibility.Scope) 
 		query.Set("gang", scope.Gang)
 	}
 	var answer visibility.Status
-	if err := e.call(ctx, config, http.MethodGet, "/v1/status?"+query.Encode(), &answer); err != nil {
+	if err := e.call(ctx, config, http.MethodGet, "/status?"+query.Encode(), &answer); err != nil {
 		return nil, noWay("status", err)
 	}
 	return &answer, nil

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -19,12 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/transport/spdy"
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api/kube"
@@ -46,6 +39,7 @@ func (u *user) register(cmd *cobra.Command, outputs string) {
 	f.StringVar(&u.rules.ExplicitPath, "kubeconfig", "", "kubeconfig file; if empty, $KUBECONFIG or ~/.kube/config")
 	f.StringVar(&u.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 	f.StringVarP(&u.overrides.Context.Namespace, "namespace", "n", "", "namespace; if empty, that of the context")
+	f.StringVar(&u.overrides.AuthInfo.Impersonate, "as", "", "ask as this user, if you may impersonate")
 	f.StringVar(&u.overrides.AuthInfo.Token, "token", "", "bearer token, in place of what the kubeconfig has")
 	f.StringVarP(&u.output, "output", "o", "", outputs)
 }
@@ -121,7 +115,7 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 				return err
 			}
 			var answer visibility.WhatIf
-			if err := e.call(ctx, config, http.MethodGet, "/v1/what-if?"+query.Encode(), &answer); err != nil {
+			if err := e.call(ctx, config, http.MethodGet, "/what-if?"+query.Encode(), &answer); err != nil {
 				return err
 			}
 			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })
@@ -129,7 +123,7 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 		name := args[0]
 		if queue, is := strings.CutPrefix(name, "queue/"); is {
 			var answer visibility.WhyQueue
-			if err := e.call(ctx, config, http.MethodGet, "/v1/queues/"+url.PathEscape(queue)+"/why", &answer); err != nil {
+			if err := e.call(ctx, config, http.MethodGet, "/queues/"+url.PathEscape(queue)+"/why", &answer); err != nil {
 				return err
 			}
 			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })
@@ -138,13 +132,17 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 			namespace, name = before, after
 		}
 		var answer visibility.Why
-		err = e.call(ctx, config, http.MethodGet, "/v1/namespaces/"+url.PathEscape(namespace)+"/gangs/"+url.PathEscape(name)+"/why", &answer)
+		err = e.call(ctx, config, http.MethodGet,
+			"/namespaces/"+url.PathEscape(namespace)+"/gangs/"+url.PathEscape(name)+"/why", &answer)
 		var refused refusal
 		switch {
 		case errors.As(err, &refused) && refused.final():
 			return err
 		case err != nil:
 			said, readErr := fromObjects(ctx, config, namespace, name)
+			if apierrors.IsForbidden(readErr) {
+				return err
+			}
 			if readErr != nil {
 				return errors.Join(err, readErr)
 			}
@@ -157,17 +155,6 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 	}
 	return cmd
 }
-
-// refusal is what Basalt answers in place of an answer.
-type refusal struct {
-	code int
-	said string
-}
-
-func (r refusal) Error() string { return r.said }
-
-// final reports whether the object itself would say no more.
-func (r refusal) final() bool { return r.code == http.StatusNotFound || r.code == http.StatusForbidden }
 
 // fromObjects says what the status of a PodGroup says, or a pod's condition.
 func fromObjects(ctx context.Context, config *rest.Config, namespace, name string) (*visibility.Why, error) {
@@ -228,209 +215,4 @@ func show(w io.Writer, output string, what any, text func(io.Writer)) error {
 	}
 	text(w)
 	return nil
-}
-
-// endpoint is where Basalt answers users.
-type endpoint struct {
-	server, namespace string
-	insecure          bool
-}
-
-func (e *endpoint) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&e.server, "basalt-server", os.Getenv("BASALT_SERVER"), "URL at which Basalt answers users, or several with commas, which are tried in order; by default $BASALT_SERVER; if empty, a port of one of its shards is forwarded, as kubectl port-forward does")
-	f.StringVar(&e.namespace, "basalt-namespace", "basalt-system", "namespace that Basalt runs in")
-	f.BoolVar(&e.insecure, "insecure-skip-tls-verify", false, "do not check the certificate of --basalt-server")
-}
-
-// call asks with the user's token. A shard that does not answer, or answers that it cannot, is followed by the next; what is asked can be
-// asked again.
-func (e *endpoint) call(ctx context.Context, config *rest.Config, method, path string, answer any) error {
-	var failed error
-	try := func(call func(context.Context) error) (final bool) {
-		ctx, cancel := context.WithTimeout(ctx, eachWithin)
-		defer cancel()
-		err := call(ctx)
-		var refused refusal
-		if failed = errors.Join(failed, err); err == nil || errors.As(err, &refused) && refused.code < http.StatusInternalServerError {
-			failed = err
-			return true
-		}
-		return false
-	}
-	if e.server != "" {
-		for _, server := range strings.Split(e.server, ",") {
-			if server = strings.TrimSpace(server); server != "" && try(func(ctx context.Context) error { return e.ask(ctx, config, server, method, path, answer) }) {
-				break
-			}
-		}
-		return failed
-	}
-	shards, err := e.shards(ctx, config)
-	if err != nil {
-		return e.unreachable(err)
-	}
-	for _, shard := range shards {
-		if try(func(ctx context.Context) error {
-			port, stop, err := e.forward(ctx, config, shard)
-			if err != nil {
-				return e.unreachable(err)
-			}
-			defer stop()
-			return e.ask(ctx, config, fmt.Sprintf("https://127.0.0.1:%d", port), method, path, answer)
-		}) {
-			break
-		}
-	}
-	return failed
-}
-
-// Bounds of a call.
-const (
-	eachWithin  = 12 * time.Second // one shard answers
-	shardsTried = 3
-)
-
-func (e *endpoint) unreachable(err error) error {
-	return fmt.Errorf("reach Basalt by forwarding a port of a shard in namespace %s: %w; --basalt-server names another way", e.namespace, err)
-}
-
-// ask asks at one URL.
-func (e *endpoint) ask(ctx context.Context, config *rest.Config, server, method, path string, answer any) error {
-	// The certificate and the CA of the kubeconfig are the API server's. A forwarded port ends where the API server says; there is no
-	// name to check.
-	mine := rest.CopyConfig(config)
-	mine.Host = server
-	mine.TLSClientConfig = rest.TLSClientConfig{Insecure: e.insecure || e.server == ""}
-	transport, err := rest.TransportFor(mine)
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Transport: transport}
-	var response *http.Response
-	for try := 1; ; try++ {
-		request, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(server, "/")+path, nil)
-		if err != nil {
-			return err
-		}
-		response, err = client.Do(request)
-		var untrusted *tls.CertificateVerificationError
-		switch {
-		case errors.As(err, &untrusted):
-			return fmt.Errorf("ask Basalt at %s: %w (--insecure-skip-tls-verify)", server, err)
-		case err != nil:
-			return fmt.Errorf("ask Basalt at %s: %w", server, err)
-		}
-		if response.StatusCode != http.StatusTooManyRequests || try == tries {
-			break
-		}
-		response.Body.Close()
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, visibility.MaxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("ask Basalt at %s: %w", server, err)
-	case len(body) > visibility.MaxAnswer:
-		return fmt.Errorf("ask Basalt at %s: the answer has more than %d bytes", server, visibility.MaxAnswer)
-	}
-	if response.StatusCode != http.StatusOK {
-		var said struct{ Error string }
-		if json.Unmarshal(body, &said) != nil || said.Error == "" {
-			said.Error = fmt.Sprintf("%s: this is not Basalt, or another version of it", response.Status)
-		}
-		if response.StatusCode == http.StatusUnauthorized && config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil {
-			said.Error += "; the kubeconfig has none, so give one with --token"
-		}
-		return refusal{response.StatusCode, said.Error}
-	}
-	if err := json.Unmarshal(body, answer); err != nil {
-		return fmt.Errorf("ask Basalt at %s: read the answer: %w", server, err)
-	}
-	return nil
-}
-
-// shards returns some pods of shards that are ready.
-func (e *endpoint) shards(ctx context.Context, config *rest.Config) (out []string, err error) {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	pods, err := clients.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: shardSelector})
-	if err != nil {
-		return nil, err
-	}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; isReady(p) {
-			out = append(out, p.Name)
-		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("none of %d pods with the labels %s is ready", len(pods.Items), shardSelector)
-	}
-	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out[:min(len(out), shardsTried)], nil
-}
-
-// forward forwards a port of this machine to a shard.
-func (e *endpoint) forward(ctx context.Context, config *rest.Config, shard string) (port uint16, stop func(), err error) {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return 0, nil, err
-	}
-	at := clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(e.namespace).Name(shard).SubResource("portforward").URL()
-	transport, upgrader, err := spdy.RoundTripperFor(config)
-	if err != nil {
-		return 0, nil, err
-	}
-	sockets, err := portforward.NewSPDYOverWebsocketDialer(at, config)
-	if err != nil {
-		return 0, nil, err
-	}
-	dialer := portforward.NewFallbackDialer(sockets, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at), func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
-	ends, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", visibilityPort)}, ends, ready, io.Discard, io.Discard)
-	if err != nil {
-		return 0, nil, err
-	}
-	go func() { failed <- forwarder.ForwardPorts() }()
-	select {
-	case <-ready:
-	case err := <-failed:
-		return 0, nil, fmt.Errorf("pod %s: %w", shard, err)
-	case <-ctx.Done():
-		close(ends)
-		return 0, nil, ctx.Err()
-	}
-	ports, err := forwarder.GetPorts()
-	if err != nil || len(ports) == 0 {
-		close(ends)
-		return 0, nil, fmt.Errorf("pod %s: no port is forwarded: %w", shard, err)
-	}
-	return ports[0].Local, func() { close(ends) }, nil
-}
-
-// tries is how often a request is made that comes too soon after others of the user.
-const tries = 5
-
-// What deploy/shards.yaml says.
-const (
-	shardSelector  = "app.kubernetes.io/name=basalt-shard"
-	visibilityPort = 7603
-)
-
-func isReady(p *corev1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -48,7 +48,9 @@ type world struct {
 }
 
 // start starts a cluster of two nodes and some shards.
-func start(t *testing.T, shards int) *world {
+func start(t *testing.T, shards int) *world { return startWith(t, shards, local.BasaltOptions{}) }
+
+func startWith(t *testing.T, shards int, o local.BasaltOptions) *world {
 	w := &world{t: t, program: localtest.Basalt(t), configs: map[string]string{}}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program})
 	w.check(w.cluster.Install(t.Context()))
@@ -59,7 +61,7 @@ func start(t *testing.T, shards int) *world {
 		_, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "4", "8Gi", 20), metav1.CreateOptions{})
 		w.check(err)
 	}
-	all, err := w.cluster.StartBasalt(t.Context(), 1, shards, local.BasaltOptions{})
+	all, err := w.cluster.StartBasalt(t.Context(), 1, shards, o)
 	w.check(err)
 	w.check(local.WaitReady(t.Context(), all))
 	w.shards = all[1:]
