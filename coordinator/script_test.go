@@ -628,8 +628,21 @@ func (p *player) do(words []string) {
 				p.print("%s %s: %s", u.Queue, u.ReadyReason, u.Message)
 			}
 		}
-	case "standing": // standing GANG queue= | standing queue=: what users are told
-		m := p.core.Standing(p.now, &wire.StandingRequest{Queue: a.values["queue"], GangUid: name})
+	case "usable": // usable NAMESPACE under=QUEUE: the queues that the namespace may use
+		m := p.core.UsableBy(p.now, &wire.QueuesRequest{Namespace: name, Queue: a.values["under"]})
+		for _, u := range m.Queues {
+			p.print("%s: admitted %d, waiting %d", u.Queue, u.Admitted, u.Waiting)
+		}
+		p.print("%d queues", m.QueuesTotal)
+	case "standing": // standing GANG queue= | standing queue= ns=: what users are told
+		m := p.core.Standing(p.now, &wire.StandingRequest{Queue: a.values["queue"], GangUid: name, Namespace: a.values["ns"]})
+		if a.values["ns"] != "" && m.Known {
+			var above []string
+			for _, u := range m.Ancestors {
+				above = append(above, u.Queue)
+			}
+			p.print("admits %s: %v; below %v", a.values["ns"], m.Admits, above)
+		}
 		if n := m.GetNext(); n != nil {
 			p.print("next %s, short of %s %s %d", n.GetUid(), m.ShortQueue, m.ShortResource, m.Short)
 		}
@@ -764,6 +777,13 @@ func (p *player) showWhatIf(m *wire.WhatIfReply) {
 				}
 			case o.Charged:
 				s = "charged"
+			}
+			if o.AheadTotal > 0 {
+				var names []string
+				for _, h := range o.Ahead {
+					names = append(names, h.Name)
+				}
+				s = fmt.Sprintf("after %d: %v: %s", o.AheadTotal, names, s)
 			}
 			p.print("%s %s: %s", cmp.Or(g.Gang.GetName(), "planned"), side.when, s)
 			for _, t := range o.Standing.GetTurns() {

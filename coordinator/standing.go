@@ -17,6 +17,7 @@ const (
 	standingsFor = time.Second // how queues stand is found out no more often, whoever asks
 	nextAmong    = 16          // so many demand classes of a queue are looked through for its next gang
 	claimsShown  = 10
+	usableShown  = 1000 // queues that a namespace may use
 )
 
 // Standing says how a gang that waits stands in the order, and by whose end it may start; or the same of a queue and its next gang.
@@ -47,6 +48,12 @@ func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingRe
 		}
 	}
 	out.Usage = c.usage(q)
+	if name := m.GetNamespace(); name != "" {
+		out.Admits = c.rights.right(q, name) == nil
+		for p := q.parent; p != nil; p = p.parent {
+			out.Ancestors = append(out.Ancestors, c.usage(p))
+		}
+	}
 	for _, x := range c.claims {
 		note := x.noteOf(q)
 		if note == nil {
@@ -56,6 +63,23 @@ func (c *Core) Standing(now time.Time, m *wire.StandingRequest) *wire.StandingRe
 			out.Claims = append(out.Claims, note)
 		}
 	}
+	return out
+}
+
+// UsableBy says how the queues stand that a namespace may use, and those that are above them.
+func (c *Core) UsableBy(now time.Time, m *wire.QueuesRequest) *wire.QueuesReply {
+	c.tree.recompute()
+	c.tree.updateFair(now)
+	out := &wire.QueuesReply{}
+	c.tree.root.walk(func(q *queue) {
+		if q.object == nil && q.limits == nil || m.GetQueue() != "" && !api.Under(q.path, m.GetQueue()) ||
+			c.rights.right(q, m.GetNamespace()) != nil {
+			return
+		}
+		if out.QueuesTotal++; out.QueuesTotal <= usableShown {
+			out.Queues = append(out.Queues, c.usage(q))
+		}
+	})
 	return out
 }
 

@@ -91,6 +91,7 @@ type Hooks struct {
 	Why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
+	Queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)
 	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
 	Drain func(ctx context.Context, cancel bool, by string) error
 	// MayDrain returns the name of the user on whose behalf a process calls, and an error unless that user may drain
@@ -167,7 +168,9 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Link, err = link.New(link.Options{
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
-			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why, standing: hooks.Standing, whatIf: hooks.WhatIf, drain: hooks.Drain, mayDrain: hooks.MayDrain, live: hooks.Live})
+			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why,
+				standing: hooks.Standing, whatIf: hooks.WhatIf, queues: hooks.Queues, drain: hooks.Drain,
+				mayDrain: hooks.MayDrain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
 			}
@@ -392,6 +395,7 @@ type inspect struct {
 	why      func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	whatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
+	queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)
 	drain    func(ctx context.Context, cancel bool, by string) error
 	mayDrain func(ctx context.Context, from api.Incarnation, by link.User) (string, error)
 	live     func() error
@@ -439,6 +443,14 @@ func (i inspect) WhatIf(ctx context.Context, r *wire.WhatIfRequest) (*wire.WhatI
 		return nil, status.Errorf(codes.Unimplemented, "a %s knows no order", i.process.Role)
 	}
 	return i.whatIf(ctx, r)
+}
+
+// Queues answers a shard, likewise.
+func (i inspect) Queues(ctx context.Context, r *wire.QueuesRequest) (*wire.QueuesReply, error) {
+	if i.queues == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s knows no queues", i.process.Role)
+	}
+	return i.queues(ctx, r)
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

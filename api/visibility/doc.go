@@ -3,6 +3,8 @@
 //
 //	GET /v1/namespaces/NAMESPACE/gangs/NAME/why
 //	GET /v1/queues/NAME/why
+//	GET /v1/namespaces/NAMESPACE/queues?queue=QUEUE
+//	GET /v1/namespaces/NAMESPACE/queues/NAME/why
 //	GET /v1/what-if?change=QUEUE:FIELD=VALUE&change=...&gang=NAMESPACE/NAME (or queue=QUEUE, or planned=queue=QUEUE,cpu=8,...&namespace=NAMESPACE)
 //	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
 //	GET, PUT and DELETE /v1/shards/NAME/drain
@@ -23,7 +25,11 @@
 //     but how many gangs and queues wait, and what its condition names. Of the queue of the gang it says the amounts, of the ancestors how
 //     they stand. So a user learns hardly more than `kubectl get` could show.
 //   - why of a queue: get that Queue. It says what the status of the Queue says, and names of the gangs in it those that the user may get.
-//   - what if: get each Queue that the question names, and the gang that it is about; of a gang that does not exist, create PodGroups in its
+//   - queues, and why of a queue, of a namespace: create PodGroups there. Only queues are answered for that admit the
+//     namespace, with the
+//     amounts of their ancestors; of others it is not even told whether they exist.
+//   - what if: get each Queue that the question names, or in a namespace that it admits create PodGroups; and the gang
+//     that it is about; of a gang that does not exist, create PodGroups in its
 //     namespace, for the answer says what that namespace may use. Other queues and gangs are shown that the user may get, and else only
 //     counted. What would be evicted is counted for everybody; amounts are said to those who may get all Queues.
 //   - status: list shards.scheduling.basalt.dev in the whole cluster. It shows gangs of all namespaces, so it needs a right of its own:

@@ -30,8 +30,9 @@ const (
 )
 
 // asked is what may be asked.
-const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, GET ` +
-	`/v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain; ` +
+const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, ` +
+	`GET /v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain; on behalf of a namespace ` +
+	`GET /v1/namespaces/NAMESPACE/queues, .../queues/NAME/why and .../what-if; ` +
 	`through the API server with ` + Aggregated + ` in place of /v1`
 
 func newServer(o Options) http.Handler {
@@ -52,6 +53,9 @@ func newServer(o Options) http.Handler {
 		handle("GET /namespaces/{namespace}/gangs/{name}/why", within, s.why)
 		handle("GET /queues/{name}/why", within, s.whyQueue)
 		handle("GET /what-if", within, s.whatIf)
+		handle("GET /namespaces/{namespace}/queues", within, s.usable)
+		handle("GET /namespaces/{namespace}/queues/{name}/why", within, s.whyQueue)
+		handle("GET /namespaces/{namespace}/what-if", within, s.whatIf)
 		handle("GET /status", statusWithin, s.status)
 		handle("GET /shards/{name}/drain", within, s.drain)
 		handle("PUT /shards/{name}/drain", within, s.drain)

@@ -43,6 +43,7 @@ type Options struct {
 	Answer   func(context.Context, *wire.WhyRequest) (*wire.WhyReply, error)
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error) // asks the coordinator
 	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)     // likewise
+	Queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)     // likewise
 	Status   func(context.Context, Scope) (*Status, error)
 	Draining func(ctx context.Context, shard string) (Drain, error)
 	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
@@ -239,37 +240,29 @@ func (s *server) withStanding(ctx context.Context, who *user, w *Why, reply *wir
 
 // whyQueue says what a queue has and wants, which of its gangs is next, and which claims concern it.
 func (s *server) whyQueue(ctx context.Context, r *http.Request) (any, error) {
-	name := r.PathValue("name")
+	name, namespace := r.PathValue("name"), r.PathValue("namespace")
 	if err := api.ValidatePath(name); err != nil {
 		return nil, problem{http.StatusBadRequest, err.Error()}
+	}
+	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return nil, problem{http.StatusBadRequest,
+			"the path names no namespace: it is /v1/namespaces/NAMESPACE/queues/NAME/why"}
 	}
 	who, err := s.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	may := func(group, resource, namespace, name string) error {
-		return s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "get", Group: group,
-			Resource: resource, Namespace: namespace, Name: name}, false,
-			fmt.Sprintf("user %q may not get the Queue %q", who.Username, name))
-	}
-	if err := may(v1beta1.GroupName, "queues", "", name); err != nil {
+	said, err := s.standingFor(ctx, who, name, namespace)
+	if err != nil {
 		return nil, err
 	}
-	if !s.standings.Wait(ctx, who.tenant()) {
-		return nil, tooMany
-	}
-	said, err := s.Standing(ctx, &wire.StandingRequest{Queue: name})
-	switch {
-	case err != nil:
-		return nil, cannot("ask the coordinator", err)
-	case !said.GetKnown():
-		return nil, problem{http.StatusNotFound, fmt.Sprintf("there is no queue %q", name)}
-	}
 	return queueFromReply(said, func(g *wire.GangRef) bool {
-		if g.GetSingle() {
-			return may("", "pods", g.GetNamespace(), g.GetName()) == nil
+		group, resource := "", "pods"
+		if !g.GetSingle() {
+			group, resource = groupOf(api.GroupKind(g.GetKind())), "podgroups"
 		}
-		return may(groupOf(api.GroupKind(g.GetKind())), "podgroups", g.GetNamespace(), g.GetName()) == nil
+		return s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "get", Group: group,
+			Resource: resource, Namespace: g.GetNamespace(), Name: g.GetName()}, false, "no") == nil
 	}), nil
 }
 

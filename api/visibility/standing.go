@@ -127,6 +127,7 @@ type WhyQueue struct {
 	Next          *NextGang       `json:"next,omitempty"`
 	Claims        []Claim         `json:"claims,omitempty"`
 	MoreClaims    int             `json:"moreClaims,omitempty"`
+	Ancestors     []QueueStands   `json:"ancestors,omitempty"` // the parent first, if the question was put in a namespace
 }
 
 // QueueResource is what a queue has of a resource, in the words of its status. What is empty is not limited, or nothing.
@@ -181,6 +182,9 @@ func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *Why
 		w.Claims = append(w.Claims, Claim{name(n.GetGang()), int(n.GetVictims()), n.GetTakes()})
 	}
 	w.MoreClaims = int(r.GetClaimsTotal()) - len(w.Claims)
+	for _, u := range r.GetAncestors() {
+		w.Ancestors = append(w.Ancestors, standsFrom(u))
+	}
 	return w
 }
 
@@ -222,10 +226,10 @@ func (w *WhyQueue) Text(now time.Time) string {
 		}
 		return gang
 	}
-	fmt.Fprintf(&b, "queue %s: %d gangs are charged, %d wait\n", w.Queue, w.Admitted, w.Waiting)
+	fmt.Fprintf(&b, "queue %s: %s charged, %s\n", w.Queue, gangsAre(w.Admitted), waits(w.Waiting))
 	row("ready", "%s: %s", w.Ready, w.Message)
 	if w.WeightedShare > 0 {
-		row("share", "%d thousandths of what its parent may have, above what it deserves and by weight", w.WeightedShare)
+		row("share", "%s", share(w.WeightedShare))
 	}
 	if n := w.Next; n != nil {
 		lacks := ""
@@ -241,14 +245,11 @@ func (w *WhyQueue) Text(now time.Time) string {
 		}
 	}
 	for _, c := range w.Claims {
-		of, are := "gangs", "are"
-		if c.Victims == 1 {
-			of, are = "gang", "is"
-		}
 		if c.Takes {
-			row("gives", "%d of its gangs %s evicted for %s in whole or in part, and not gone yet", c.Victims, are, named(c.Gang))
+			row("gives", "%d of its gangs %s evicted for %s in whole or in part, and not gone yet",
+				c.Victims, are(c.Victims), named(c.Gang))
 		} else {
-			row("gets", "%d %s %s evicted for %s in whole or in part, and not gone yet", c.Victims, of, are, named(c.Gang))
+			row("gets", "%s evicted for %s in whole or in part, and not gone yet", gangsAre(c.Victims), named(c.Gang))
 		}
 	}
 	if w.MoreClaims > 0 {
@@ -268,5 +269,46 @@ func (w *WhyQueue) Text(now time.Time) string {
 		}
 		_ = table.Flush()
 	}
+	w.above(&b)
 	return b.String()
+}
+
+func gangsAre(n int) string {
+	if n == 1 {
+		return "1 gang is"
+	}
+	return fmt.Sprintf("%d gangs are", n)
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 waits"
+	}
+	return fmt.Sprintf("%d wait", n)
+}
+
+// share says a weighted share in words.
+func share(thousandths int) string {
+	return fmt.Sprintf("it borrows %.1f %% of what its parent may have, by weight; the smallest share goes first",
+		float64(thousandths)/10)
+}
+
+// above says what the ancestors have.
+func (w *WhyQueue) above(b *strings.Builder) {
+	if len(w.Ancestors) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "\nABOVE IT\tCHARGED\tADMITTED\tWAITING\tREADY")
+	for _, q := range w.Ancestors {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", q.Queue, charges(q.Amounts), q.Admitted, q.Waiting, q.Ready)
+	}
+	_ = table.Flush()
 }

@@ -38,7 +38,7 @@ func TestStanding(t *testing.T) {
 `},
 		{"queue", queue.Text(now), `queue ml.prod: 12 gangs are charged, 3 wait
   ready    Ready: limits are in force
-  share    250 thousandths of what its parent may have, above what it deserves and by weight
+  share    it borrows 25.0 % of what its parent may have, by weight; the smallest share goes first
   next     ns/train: queue "ml" lacks cpu=500m
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
   claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s

@@ -1,6 +1,7 @@
 package visibility
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -74,6 +75,11 @@ type Outlook struct {
 	Exposed  string `json:"exposed,omitempty"`  // whether it may be evicted for others
 	Standing
 	Toll *Toll `json:"toll,omitempty"` // if others may be evicted for it
+
+	// Who would be granted quota before it, which counts in the above: those that the user may get, and how many there
+	// are.
+	Ahead      []string `json:"ahead,omitempty"`
+	AheadTotal int      `json:"aheadTotal,omitempty"`
 }
 
 // Toll is who would be evicted first for a gang, as far as quota decides. Amounts are for those who may get all Queues.
@@ -110,9 +116,10 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 		names[c.Queue] = true
 	}
 	namespace, name, isGang := strings.Cut(query.Get("gang"), "/")
+	behalf := cmp.Or(r.PathValue("namespace"), query.Get("namespace"))
 	if text := query.Get("planned"); text != "" {
 		var err error
-		if ask.Planned, err = ParsePlanned(text, query.Get("namespace")); err != nil {
+		if ask.Planned, err = ParsePlanned(text, behalf); err != nil {
 			return nil, problem{http.StatusBadRequest, err.Error()}
 		}
 		names[ask.Planned.Queue] = true
@@ -134,6 +141,8 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 		return nil, problem{http.StatusBadRequest, "one may be asked about at a time: gang, queue or planned"}
 	case len(ask.Changes) == 0 && ask.Planned == nil:
 		return nil, problem{http.StatusBadRequest, "nothing is supposed: give change=QUEUE:FIELD=VALUE, or planned"}
+	case behalf != "" && len(validation.IsDNS1123Label(behalf)) > 0:
+		return nil, problem{http.StatusBadRequest, "that is no namespace"}
 	case isGang && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
 		return nil, problem{http.StatusBadRequest, "gang names no object: it is NAMESPACE/NAME"}
 	}
@@ -143,12 +152,12 @@ func (s *server) whatIf(ctx context.Context, r *http.Request) (any, error) {
 	}
 	v := &view{s: s, ctx: ctx, who: who}
 	for _, queue := range api.SortedKeys(names) {
-		if err := v.may("get", v1beta1.GroupName, "queues", "", queue, fmt.Sprintf("user %q may not get the Queue %q", who.Username, queue)); err != nil {
+		if err := v.knows(queue, behalf); err != nil {
 			return nil, err
 		}
 	}
 	if p := ask.Planned; p != nil { // what the namespace may use is told
-		if err := v.may("create", v1beta1.GroupName, "podgroups", p.Namespace, "", fmt.Sprintf("user %q may not create PodGroups in namespace %q", who.Username, p.Namespace)); err != nil {
+		if err := s.mayUse(ctx, who, p.Namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -196,6 +205,17 @@ const reviewsAtMost = 40
 func (v *view) may(verb, group, resource, namespace, name, denied string) error {
 	return v.s.Reviews.authorise(v.ctx, v.who, authorization.ResourceAttributes{Verb: verb, Group: group,
 		Resource: resource, Namespace: namespace, Name: name}, false, denied)
+}
+
+// knows returns an error unless the user may get a queue, or use it in a namespace.
+func (v *view) knows(queue, namespace string) error {
+	err := v.may("get", v1beta1.GroupName, "queues", "", queue,
+		fmt.Sprintf("user %q may not get the Queue %q", v.who.Username, queue))
+	if namespace == "" || code(err) != http.StatusForbidden {
+		return err
+	}
+	_, err = v.s.standingFor(v.ctx, v.who, queue, namespace)
+	return err
 }
 
 // get reports whether the user may get an object: all of its kind, or this one.
@@ -277,6 +297,14 @@ func (v *view) outlookFrom(o *wire.Outlook, shown bool) *Outlook {
 	}
 	out.Message, out.Position, out.Waiting, out.Further, out.Exposed = o.GetMessage(), int(o.GetPlace()), int(o.GetWaiting()), o.GetFurther(), o.GetExposed()
 	out.Standing = standingOf(o.GetStanding())
+	if out.AheadTotal = int(o.GetAheadTotal()); !o.GetGranted() && o.GetShort() > 0 && len(out.Turns) == 0 {
+		out.Position, out.Waiting = 0, 0 // it waits for an edit: it has no turn
+	}
+	for _, g := range o.GetAhead() {
+		if v.gang(g) {
+			out.Ahead = append(out.Ahead, g.Title())
+		}
+	}
 	if o.GetShort() > 0 {
 		out.Lacks = &Lack{o.GetQueue(), o.GetResource(), api.FormatAmount(o.GetResource(), o.GetShort())}
 		if o.GetReason() == wire.DenyReason_DENY_SUPPLY {
@@ -434,7 +462,9 @@ func (o *Outlook) text(b *strings.Builder, indent string, now time.Time) {
 	case o.State == StateCharged:
 		row("quota", "it is charged")
 	case o.State == StateGranted:
-		row("quota", "it is granted in its turn")
+		row("quota", "it is granted in its turn%s", o.after(", after "))
+	case o.AheadTotal > 0:
+		row("quota", "%s: %s", o.after("after "), o.Message)
 	case o.Message != "":
 		row("quota", "%s", o.Message)
 	default:
@@ -460,6 +490,24 @@ func (o *Outlook) text(b *strings.Builder, indent string, now time.Time) {
 	}
 	if o.Exposed != "" {
 		row("exposed", "%s", o.Exposed)
+	}
+}
+
+// after names who would be granted quota before it, behind some words; nothing if nobody is.
+func (o *Outlook) after(words string) string {
+	if o.AheadTotal == 0 {
+		return ""
+	}
+	named := strings.Join(o.Ahead, ", ")
+	switch more := o.AheadTotal - len(o.Ahead); {
+	case more == 0:
+		return words + named
+	case named != "":
+		return fmt.Sprintf("%s%s and %d more", words, named, more)
+	case more == 1:
+		return words + "a gang of another namespace"
+	default:
+		return fmt.Sprintf("%s%d gangs", words, more)
 	}
 }
 

@@ -17,12 +17,11 @@
 package wire
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -7863,6 +7862,7 @@ type StandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	GangUid       string                 `protobuf:"bytes,2,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"` // in that queue; empty: the queue itself
+	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`            // of a queue: may this namespace use it, and how do its ancestors stand?
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7911,6 +7911,13 @@ func (x *StandingRequest) GetGangUid() string {
 	return ""
 }
 
+func (x *StandingRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type StandingReply struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Known      bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
@@ -7926,6 +7933,9 @@ type StandingReply struct {
 	Short         int64        `protobuf:"varint,10,opt,name=short,proto3" json:"short,omitempty"`
 	Claims        []*ClaimNote `protobuf:"bytes,11,rep,name=claims,proto3" json:"claims,omitempty"` // that give to the queue or take from it, at most 20
 	ClaimsTotal   uint32       `protobuf:"varint,12,opt,name=claims_total,json=claimsTotal,proto3" json:"claims_total,omitempty"`
+	// Of a queue, with a namespace.
+	Admits        bool          `protobuf:"varint,13,opt,name=admits,proto3" json:"admits,omitempty"`      // the namespace may use the queue
+	Ancestors     []*QueueUsage `protobuf:"bytes,14,rep,name=ancestors,proto3" json:"ancestors,omitempty"` // the parent first, root last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8044,6 +8054,125 @@ func (x *StandingReply) GetClaimsTotal() uint32 {
 	return 0
 }
 
+func (x *StandingReply) GetAdmits() bool {
+	if x != nil {
+		return x.Admits
+	}
+	return false
+}
+
+func (x *StandingReply) GetAncestors() []*QueueUsage {
+	if x != nil {
+		return x.Ancestors
+	}
+	return nil
+}
+
+// Asked of the coordinator that leads: which queues may a namespace use, and how do they stand?
+type QueuesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"` // that and all below it; empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuesRequest) Reset() {
+	*x = QueuesRequest{}
+	mi := &file_basalt_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuesRequest) ProtoMessage() {}
+
+func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuesRequest.ProtoReflect.Descriptor instead.
+func (*QueuesRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *QueuesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *QueuesRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+type QueuesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []*QueueUsage          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // in the order of their paths, at most 1,000
+	QueuesTotal   uint32                 `protobuf:"varint,2,opt,name=queues_total,json=queuesTotal,proto3" json:"queues_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuesReply) Reset() {
+	*x = QueuesReply{}
+	mi := &file_basalt_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuesReply) ProtoMessage() {}
+
+func (x *QueuesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuesReply.ProtoReflect.Descriptor instead.
+func (*QueuesReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *QueuesReply) GetQueues() []*QueueUsage {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *QueuesReply) GetQueuesTotal() uint32 {
+	if x != nil {
+		return x.QueuesTotal
+	}
+	return 0
+}
+
 // How a queue stands among its siblings in which gangs wait, with the gang that is asked about.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -8063,7 +8192,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8075,7 +8204,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8088,7 +8217,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{86}
+	return file_basalt_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Turn) GetQueue() string {
@@ -8165,7 +8294,7 @@ type ClaimNote struct {
 
 func (x *ClaimNote) Reset() {
 	*x = ClaimNote{}
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8177,7 +8306,7 @@ func (x *ClaimNote) String() string {
 func (*ClaimNote) ProtoMessage() {}
 
 func (x *ClaimNote) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8190,7 +8319,7 @@ func (x *ClaimNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
 func (*ClaimNote) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{87}
+	return file_basalt_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ClaimNote) GetGang() *GangRef {
@@ -8229,7 +8358,7 @@ type WhatIfRequest struct {
 
 func (x *WhatIfRequest) Reset() {
 	*x = WhatIfRequest{}
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8241,7 +8370,7 @@ func (x *WhatIfRequest) String() string {
 func (*WhatIfRequest) ProtoMessage() {}
 
 func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8254,7 +8383,7 @@ func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfRequest.ProtoReflect.Descriptor instead.
 func (*WhatIfRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{88}
+	return file_basalt_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *WhatIfRequest) GetChanges() []*QueueChange {
@@ -8305,7 +8434,7 @@ type QueueChange struct {
 
 func (x *QueueChange) Reset() {
 	*x = QueueChange{}
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8317,7 +8446,7 @@ func (x *QueueChange) String() string {
 func (*QueueChange) ProtoMessage() {}
 
 func (x *QueueChange) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8330,7 +8459,7 @@ func (x *QueueChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChange.ProtoReflect.Descriptor instead.
 func (*QueueChange) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{89}
+	return file_basalt_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *QueueChange) GetQueue() string {
@@ -8377,7 +8506,7 @@ type PlannedGang struct {
 
 func (x *PlannedGang) Reset() {
 	*x = PlannedGang{}
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8389,7 +8518,7 @@ func (x *PlannedGang) String() string {
 func (*PlannedGang) ProtoMessage() {}
 
 func (x *PlannedGang) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8402,7 +8531,7 @@ func (x *PlannedGang) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedGang.ProtoReflect.Descriptor instead.
 func (*PlannedGang) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{90}
+	return file_basalt_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *PlannedGang) GetNamespace() string {
@@ -8474,7 +8603,7 @@ type WhatIfReply struct {
 
 func (x *WhatIfReply) Reset() {
 	*x = WhatIfReply{}
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8486,7 +8615,7 @@ func (x *WhatIfReply) String() string {
 func (*WhatIfReply) ProtoMessage() {}
 
 func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8499,7 +8628,7 @@ func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfReply.ProtoReflect.Descriptor instead.
 func (*WhatIfReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{91}
+	return file_basalt_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *WhatIfReply) GetInvalid() string {
@@ -8548,7 +8677,7 @@ type QueueOutlook struct {
 
 func (x *QueueOutlook) Reset() {
 	*x = QueueOutlook{}
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8560,7 +8689,7 @@ func (x *QueueOutlook) String() string {
 func (*QueueOutlook) ProtoMessage() {}
 
 func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8573,7 +8702,7 @@ func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutlook.ProtoReflect.Descriptor instead.
 func (*QueueOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{92}
+	return file_basalt_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *QueueOutlook) GetNamed() bool {
@@ -8608,7 +8737,7 @@ type GangOutlook struct {
 
 func (x *GangOutlook) Reset() {
 	*x = GangOutlook{}
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8620,7 +8749,7 @@ func (x *GangOutlook) String() string {
 func (*GangOutlook) ProtoMessage() {}
 
 func (x *GangOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8633,7 +8762,7 @@ func (x *GangOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangOutlook.ProtoReflect.Descriptor instead.
 func (*GangOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{93}
+	return file_basalt_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *GangOutlook) GetGang() *GangRef {
@@ -8664,24 +8793,27 @@ type Outlook struct {
 	Charged bool                   `protobuf:"varint,2,opt,name=charged,proto3" json:"charged,omitempty"`
 	Granted bool                   `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"` // what it asks for is granted in its turn
 	// Why not.
-	Reason        DenyReason     `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
-	Queue         string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
-	Resource      string         `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
-	Short         int64          `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`
-	Message       string         `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
-	Place         uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
-	Waiting       uint32         `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`  // how many these are, with its own
-	Standing      *StandingReply `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
-	Toll          *Toll          `protobuf:"bytes,12,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
-	Further       string         `protobuf:"bytes,13,opt,name=further,proto3" json:"further,omitempty"`   // why the pods that follow would be denied; empty: they would not
-	Exposed       string         `protobuf:"bytes,14,opt,name=exposed,proto3" json:"exposed,omitempty"`   // of one that is charged: whether it may be evicted for others
+	Reason   DenyReason     `protobuf:"varint,4,opt,name=reason,proto3,enum=basalt.wire.v1.DenyReason" json:"reason,omitempty"`
+	Queue    string         `protobuf:"bytes,5,opt,name=queue,proto3" json:"queue,omitempty"`
+	Resource string         `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	Short    int64          `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`
+	Message  string         `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	Place    uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
+	Waiting  uint32         `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`  // how many these are, with its own
+	Standing *StandingReply `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
+	Toll     *Toll          `protobuf:"bytes,12,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
+	Further  string         `protobuf:"bytes,13,opt,name=further,proto3" json:"further,omitempty"`   // why the pods that follow would be denied; empty: they would not
+	Exposed  string         `protobuf:"bytes,14,opt,name=exposed,proto3" json:"exposed,omitempty"`   // of one that is charged: whether it may be evicted for others
+	// Of the gang that is asked about: who would be granted quota before it, which counts in the above; at most 3, and how many.
+	Ahead         []*GangRef `protobuf:"bytes,15,rep,name=ahead,proto3" json:"ahead,omitempty"`
+	AheadTotal    uint32     `protobuf:"varint,16,opt,name=ahead_total,json=aheadTotal,proto3" json:"ahead_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outlook) Reset() {
 	*x = Outlook{}
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8693,7 +8825,7 @@ func (x *Outlook) String() string {
 func (*Outlook) ProtoMessage() {}
 
 func (x *Outlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8706,7 +8838,7 @@ func (x *Outlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outlook.ProtoReflect.Descriptor instead.
 func (*Outlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{94}
+	return file_basalt_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Outlook) GetKnown() bool {
@@ -8807,6 +8939,20 @@ func (x *Outlook) GetExposed() string {
 	return ""
 }
 
+func (x *Outlook) GetAhead() []*GangRef {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+func (x *Outlook) GetAheadTotal() uint32 {
+	if x != nil {
+		return x.AheadTotal
+	}
+	return 0
+}
+
 // Who would be evicted first, as far as quota decides: the gang's home chooses among all candidates, by the room that each of its pods needs.
 type Toll struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8824,7 +8970,7 @@ type Toll struct {
 
 func (x *Toll) Reset() {
 	*x = Toll{}
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8836,7 +8982,7 @@ func (x *Toll) String() string {
 func (*Toll) ProtoMessage() {}
 
 func (x *Toll) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8849,7 +8995,7 @@ func (x *Toll) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toll.ProtoReflect.Descriptor instead.
 func (*Toll) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{95}
+	return file_basalt_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Toll) GetRule() Rule {
@@ -9566,10 +9712,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04kind\x18\x18 \x01(\rR\x04kind\x12\x18\n" +
 	"\aevicted\x18\x19 \x01(\tR\aevicted\x12\x19\n" +
 	"\bgang_uid\x18\x1a \x01(\tR\agangUid\x12\x12\n" +
-	"\x04note\x18\x1b \x01(\tR\x04note\"B\n" +
+	"\x04note\x18\x1b \x01(\tR\x04note\"`\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
-	"\bgang_uid\x18\x02 \x01(\tR\agangUid\"\xb6\x03\n" +
+	"\bgang_uid\x18\x02 \x01(\tR\agangUid\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"\x88\x04\n" +
 	"\rStandingReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12*\n" +
 	"\x05turns\x18\x02 \x03(\v2\x14.basalt.wire.v1.TurnR\x05turns\x12\x1a\n" +
@@ -9585,7 +9732,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05short\x18\n" +
 	" \x01(\x03R\x05short\x121\n" +
 	"\x06claims\x18\v \x03(\v2\x19.basalt.wire.v1.ClaimNoteR\x06claims\x12!\n" +
-	"\fclaims_total\x18\f \x01(\rR\vclaimsTotal\"\xf3\x01\n" +
+	"\fclaims_total\x18\f \x01(\rR\vclaimsTotal\x12\x16\n" +
+	"\x06admits\x18\r \x01(\bR\x06admits\x128\n" +
+	"\tancestors\x18\x0e \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\tancestors\"C\n" +
+	"\rQueuesRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\"d\n" +
+	"\vQueuesReply\x122\n" +
+	"\x06queues\x18\x01 \x03(\v2\x1a.basalt.wire.v1.QueueUsageR\x06queues\x12!\n" +
+	"\fqueues_total\x18\x02 \x01(\rR\vqueuesTotal\"\xf3\x01\n" +
 	"\x04Turn\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05place\x18\x02 \x01(\rR\x05place\x12\x0e\n" +
@@ -9634,7 +9789,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\vGangOutlook\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.basalt.wire.v1.OutlookR\x06before\x12-\n" +
-	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\xb2\x03\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\x82\x04\n" +
 	"\aOutlook\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\bR\acharged\x12\x18\n" +
@@ -9650,7 +9805,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\bstanding\x18\v \x01(\v2\x1d.basalt.wire.v1.StandingReplyR\bstanding\x12(\n" +
 	"\x04toll\x18\f \x01(\v2\x14.basalt.wire.v1.TollR\x04toll\x12\x18\n" +
 	"\afurther\x18\r \x01(\tR\afurther\x12\x18\n" +
-	"\aexposed\x18\x0e \x01(\tR\aexposed\"\xa5\x02\n" +
+	"\aexposed\x18\x0e \x01(\tR\aexposed\x12-\n" +
+	"\x05ahead\x18\x0f \x03(\v2\x17.basalt.wire.v1.GangRefR\x05ahead\x12\x1f\n" +
+	"\vahead_total\x18\x10 \x01(\rR\n" +
+	"aheadTotal\"\xa5\x02\n" +
 	"\x04Toll\x12(\n" +
 	"\x04rule\x18\x01 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12-\n" +
 	"\x05gangs\x18\x02 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1f\n" +
@@ -9721,13 +9879,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\n" +
 	"BAND_ABOVE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xe1\x02\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xa7\x03\n" +
 	"\aInspect\x12D\n" +
 	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
 	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReply\x12;\n" +
 	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReply\x12J\n" +
 	"\bStanding\x12\x1f.basalt.wire.v1.StandingRequest\x1a\x1d.basalt.wire.v1.StandingReply\x12D\n" +
-	"\x06WhatIf\x12\x1d.basalt.wire.v1.WhatIfRequest\x1a\x1b.basalt.wire.v1.WhatIfReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\x06WhatIf\x12\x1d.basalt.wire.v1.WhatIfRequest\x1a\x1b.basalt.wire.v1.WhatIfReply\x12D\n" +
+	"\x06Queues\x12\x1d.basalt.wire.v1.QueuesRequest\x1a\x1b.basalt.wire.v1.QueuesReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -9742,7 +9901,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -9837,17 +9996,19 @@ var file_basalt_proto_goTypes = []any{
 	(*WhyReply)(nil),          // 90: basalt.wire.v1.WhyReply
 	(*StandingRequest)(nil),   // 91: basalt.wire.v1.StandingRequest
 	(*StandingReply)(nil),     // 92: basalt.wire.v1.StandingReply
-	(*Turn)(nil),              // 93: basalt.wire.v1.Turn
-	(*ClaimNote)(nil),         // 94: basalt.wire.v1.ClaimNote
-	(*WhatIfRequest)(nil),     // 95: basalt.wire.v1.WhatIfRequest
-	(*QueueChange)(nil),       // 96: basalt.wire.v1.QueueChange
-	(*PlannedGang)(nil),       // 97: basalt.wire.v1.PlannedGang
-	(*WhatIfReply)(nil),       // 98: basalt.wire.v1.WhatIfReply
-	(*QueueOutlook)(nil),      // 99: basalt.wire.v1.QueueOutlook
-	(*GangOutlook)(nil),       // 100: basalt.wire.v1.GangOutlook
-	(*Outlook)(nil),           // 101: basalt.wire.v1.Outlook
-	(*Toll)(nil),              // 102: basalt.wire.v1.Toll
-	nil,                       // 103: basalt.wire.v1.Labels.LabelsEntry
+	(*QueuesRequest)(nil),     // 93: basalt.wire.v1.QueuesRequest
+	(*QueuesReply)(nil),       // 94: basalt.wire.v1.QueuesReply
+	(*Turn)(nil),              // 95: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 96: basalt.wire.v1.ClaimNote
+	(*WhatIfRequest)(nil),     // 97: basalt.wire.v1.WhatIfRequest
+	(*QueueChange)(nil),       // 98: basalt.wire.v1.QueueChange
+	(*PlannedGang)(nil),       // 99: basalt.wire.v1.PlannedGang
+	(*WhatIfReply)(nil),       // 100: basalt.wire.v1.WhatIfReply
+	(*QueueOutlook)(nil),      // 101: basalt.wire.v1.QueueOutlook
+	(*GangOutlook)(nil),       // 102: basalt.wire.v1.GangOutlook
+	(*Outlook)(nil),           // 103: basalt.wire.v1.Outlook
+	(*Toll)(nil),              // 104: basalt.wire.v1.Toll
+	nil,                       // 105: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -9965,7 +10126,7 @@ var file_basalt_proto_depIdxs = []int32{
 	10,  // 112: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
 	53,  // 113: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
 	10,  // 114: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	103, // 115: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	105, // 115: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
 	13,  // 116: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
 	11,  // 117: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
 	52,  // 118: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
@@ -10009,46 +10170,51 @@ var file_basalt_proto_depIdxs = []int32{
 	13,  // 156: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
 	10,  // 157: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
 	69,  // 158: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	93,  // 159: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	95,  // 159: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
 	47,  // 160: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
 	13,  // 161: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	94,  // 162: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	6,   // 163: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 164: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	96,  // 165: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	97,  // 166: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 167: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 168: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	99,  // 169: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	100, // 170: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 171: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 172: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 173: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	101, // 174: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	101, // 175: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 176: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 177: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	102, // 178: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	2,   // 179: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 180: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 181: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 182: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 183: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 184: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 185: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 186: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	95,  // 187: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	8,   // 188: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 189: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 190: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 191: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 192: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	98,  // 193: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	188, // [188:194] is the sub-list for method output_type
-	182, // [182:188] is the sub-list for method input_type
-	182, // [182:182] is the sub-list for extension type_name
-	182, // [182:182] is the sub-list for extension extendee
-	0,   // [0:182] is the sub-list for field type_name
+	96,  // 162: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	47,  // 163: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 164: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	6,   // 165: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 166: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	98,  // 167: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	99,  // 168: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 169: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 170: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	101, // 171: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	102, // 172: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	47,  // 173: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	47,  // 174: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 175: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	103, // 176: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	103, // 177: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 178: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	92,  // 179: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	104, // 180: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	13,  // 181: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
+	2,   // 182: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 183: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 184: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 185: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	86,  // 186: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	84,  // 187: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	89,  // 188: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	91,  // 189: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	97,  // 190: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	93,  // 191: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
+	8,   // 192: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	87,  // 193: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	85,  // 194: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	90,  // 195: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	92,  // 196: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	100, // 197: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	94,  // 198: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
+	192, // [192:199] is the sub-list for method output_type
+	185, // [185:192] is the sub-list for method input_type
+	185, // [185:185] is the sub-list for extension type_name
+	185, // [185:185] is the sub-list for extension extendee
+	0,   // [0:185] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -10103,7 +10269,7 @@ func file_basalt_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   97,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

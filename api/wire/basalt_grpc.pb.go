@@ -134,6 +134,7 @@ const (
 	Inspect_Why_FullMethodName      = "/basalt.wire.v1.Inspect/Why"
 	Inspect_Standing_FullMethodName = "/basalt.wire.v1.Inspect/Standing"
 	Inspect_WhatIf_FullMethodName   = "/basalt.wire.v1.Inspect/WhatIf"
+	Inspect_Queues_FullMethodName   = "/basalt.wire.v1.Inspect/Queues"
 )
 
 // InspectClient is the client API for Inspect service.
@@ -147,6 +148,7 @@ type InspectClient interface {
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	Standing(ctx context.Context, in *StandingRequest, opts ...grpc.CallOption) (*StandingReply, error)
 	WhatIf(ctx context.Context, in *WhatIfRequest, opts ...grpc.CallOption) (*WhatIfReply, error)
+	Queues(ctx context.Context, in *QueuesRequest, opts ...grpc.CallOption) (*QueuesReply, error)
 }
 
 type inspectClient struct {
@@ -207,6 +209,16 @@ func (c *inspectClient) WhatIf(ctx context.Context, in *WhatIfRequest, opts ...g
 	return out, nil
 }
 
+func (c *inspectClient) Queues(ctx context.Context, in *QueuesRequest, opts ...grpc.CallOption) (*QueuesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueuesReply)
+	err := c.cc.Invoke(ctx, Inspect_Queues_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
@@ -218,6 +230,7 @@ type InspectServer interface {
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	Standing(context.Context, *StandingRequest) (*StandingReply, error)
 	WhatIf(context.Context, *WhatIfRequest) (*WhatIfReply, error)
+	Queues(context.Context, *QueuesRequest) (*QueuesReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -242,6 +255,9 @@ func (UnimplementedInspectServer) Standing(context.Context, *StandingRequest) (*
 }
 func (UnimplementedInspectServer) WhatIf(context.Context, *WhatIfRequest) (*WhatIfReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method WhatIf not implemented")
+}
+func (UnimplementedInspectServer) Queues(context.Context, *QueuesRequest) (*QueuesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Queues not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -354,6 +370,24 @@ func _Inspect_WhatIf_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_Queues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QueuesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).Queues(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_Queues_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).Queues(ctx, req.(*QueuesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -380,6 +414,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WhatIf",
 			Handler:    _Inspect_WhatIf_Handler,
+		},
+		{
+			MethodName: "Queues",
+			Handler:    _Inspect_Queues_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

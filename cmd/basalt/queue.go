@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,12 +17,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/api/visibility"
 )
 
 // queueCommand shows and changes Queues, with the rights of whoever calls it.
@@ -41,17 +46,32 @@ func (u *user) queues() (*kube.Clients, error) {
 
 func queueListCommand() *cobra.Command {
 	var u user
-	cmd := &cobra.Command{Use: "list [QUEUE]", Short: "List the queues, or one and its descendants, as a tree", Args: cobra.MaximumNArgs(1)}
+	var e endpoint
+	cmd := &cobra.Command{Use: "list [QUEUE]", Short: "List the queues, or one and its descendants, as a tree",
+		Args: cobra.MaximumNArgs(1),
+		Long: `List the queues, or one and its descendants, as a tree.
+
+With -n, only the queues that admit that namespace, for whoever may create PodGroups there. So it is without -n,
+	in the namespace of the
+context, for users who may not list Queues.`}
 	u.register(cmd, "json or yaml")
+	e.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 		defer cancel()
+		if cmd.Flags().Changed("namespace") {
+			return u.listUsable(ctx, cmd.OutOrStdout(), &e, args)
+		}
 		clients, err := u.queues()
 		if err != nil {
 			return err
 		}
 		var list v1beta1.QueueList
-		if err := clients.Basalt.Get().Resource("queues").Do(ctx).Into(&list); err != nil {
+		err = clients.Basalt.Get().Resource("queues").Do(ctx).Into(&list)
+		switch {
+		case apierrors.IsForbidden(err):
+			return u.listUsable(ctx, cmd.OutOrStdout(), &e, args)
+		case err != nil:
 			return fmt.Errorf("list queues: %w", err)
 		}
 		if len(args) == 1 {
@@ -69,6 +89,23 @@ func queueListCommand() *cobra.Command {
 		return show(cmd.OutOrStdout(), u.output, &list, func(w io.Writer) { printTree(w, list.Items) })
 	}
 	return cmd
+}
+
+// listUsable lists the queues that admit a namespace, as Basalt says.
+func (u *user) listUsable(ctx context.Context, w io.Writer, e *endpoint, args []string) error {
+	config, namespace, err := u.config()
+	if err != nil {
+		return err
+	}
+	path := "/namespaces/" + url.PathEscape(namespace) + "/queues"
+	if len(args) == 1 {
+		path += "?queue=" + url.QueryEscape(args[0])
+	}
+	var answer visibility.UsableQueues
+	if err := e.call(ctx, config, http.MethodGet, path, &answer); err != nil {
+		return fmt.Errorf("list the queues that admit namespace %s: %w", namespace, err)
+	}
+	return show(w, u.output, &answer, func(w io.Writer) { fmt.Fprint(w, answer.Text()) })
 }
 
 // printTree prints queues in the order of their paths.
@@ -99,12 +136,12 @@ func printTree(out io.Writer, queues []v1beta1.Queue) {
 		var charged []string
 		for _, name := range slices.Sorted(maps.Keys(what)) {
 			amount := s.Charged[name]
-			text := string(name) + " " + amount.String()
+			text := string(name) + " " + plain(amount)
 			if limit, limited := q.Spec.Capability[name]; limited {
-				text += "/" + limit.String()
+				text += "/" + plain(limit)
 			}
 			if deserved, guarantee := s.Limits.Deserved[name], s.Limits.Guarantee[name]; deserved.String() != guarantee.String() {
-				text += " (deserves " + deserved.String() + ")"
+				text += " (deserves " + plain(deserved) + ")"
 			}
 			charged = append(charged, text)
 		}
@@ -115,6 +152,14 @@ func printTree(out io.Writer, queues []v1beta1.Queue) {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, column(policyOf(&q.Spec)), reason, message)
 	}
 	_ = w.Flush()
+}
+
+// plain writes 1000 cores as people do, and not as 1k.
+func plain(q resource.Quantity) string {
+	if n, whole := q.AsInt64(); whole && q.Format == resource.DecimalSI {
+		return strconv.FormatInt(n, 10)
+	}
+	return q.String()
 }
 
 // policyOf returns what a Queue itself says about who is evicted for whom, "" for nothing.

@@ -71,13 +71,16 @@ func whyCommand() *cobra.Command {
 		Short: "Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for; or what would be",
 		Long: `Say why a PodGroup or a pod waits, its place in the order, what it lacks, and what happens next; or what a queue has, wants and waits for.
 
-queue/NAME is always a queue: a gang of a namespace "queue" is named with -n.
+queue/NAME is always a queue: a gang of a namespace "queue" is named with -n. You need the right to get the Queue,
+	or to create PodGroups in a
+namespace (-n) that it admits.
 
 --what-if says what another spec of a Queue would do, and changes nothing: what queues would deserve, what their fair shares would be, whether
 the gang, or the next of the queue, would be granted its quota, and who would be evicted for whom. Without a gang or a queue it answers for those
 that are next in the queues that are named. It may be given several times, for what would be changed together: QUEUE:FIELD=VALUE, where FIELD
 is a field of the Queue's spec (capability.RESOURCE, guarantee.RESOURCE, deserved.RESOURCE, weight, priority, closed, reclaimable, reclaimPolicy,
-preemptionPolicy, reclaimMinRuntime, preemptMinRuntime or preemptionDelay), and an empty VALUE unsets it. You need the right to get each Queue.
+preemptionPolicy, reclaimMinRuntime, preemptMinRuntime or preemptionDelay),
+	and an empty VALUE unsets it. You need the same right to each Queue.
 
 --gang says how a gang would stand that does not exist, of your namespace (-n): its queue, what each of its pods requests, and if need be pods=1,
 minCount=PODS, priority=0 (or the name of a PriorityClass), preemptible=false and preemptionPolicy=Never. You need the right to create PodGroups there.
@@ -115,7 +118,11 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 				return err
 			}
 			var answer visibility.WhatIf
-			if err := e.call(ctx, config, http.MethodGet, "/what-if?"+query.Encode(), &answer); err != nil {
+			if before, _, found := strings.Cut(query.Get("gang"), "/"); found {
+				namespace = before
+			}
+			path := "/namespaces/" + url.PathEscape(namespace) + "/what-if?" + query.Encode()
+			if err := e.call(ctx, config, http.MethodGet, path, &answer); err != nil {
 				return err
 			}
 			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })
@@ -123,7 +130,8 @@ Who would be evicted is what quota says. Which nodes have room for the pods is o
 		name := args[0]
 		if queue, is := strings.CutPrefix(name, "queue/"); is {
 			var answer visibility.WhyQueue
-			if err := e.call(ctx, config, http.MethodGet, "/queues/"+url.PathEscape(queue)+"/why", &answer); err != nil {
+			path := "/namespaces/" + url.PathEscape(namespace) + "/queues/" + url.PathEscape(queue) + "/why"
+			if err := e.call(ctx, config, http.MethodGet, path, &answer); err != nil {
 				return err
 			}
 			return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { fmt.Fprint(w, answer.Text(time.Now())) })

@@ -68,6 +68,7 @@ func Run(ctx context.Context, o Options) error {
 		Status:   c.status,
 		Standing: c.standing,
 		WhatIf:   c.whatIf,
+		Queues:   c.queues,
 		Live:     c.live,
 	})
 	if err != nil {
@@ -435,6 +436,16 @@ func (c *candidate) standing(ctx context.Context, m *wire.StandingRequest) (*wir
 		return nil, errStandby
 	}
 	return ask(ctx, c, func(core *coordinator.Core) *wire.StandingReply { return core.Standing(fault.Now(), m) })
+}
+
+// queues answers a shard, likewise.
+func (c *candidate) queues(ctx context.Context, m *wire.QueuesRequest) (*wire.QueuesReply, error) {
+	select {
+	case <-c.started:
+	default:
+		return nil, errStandby
+	}
+	return ask(ctx, c, func(core *coordinator.Core) *wire.QueuesReply { return core.UsableBy(fault.Now(), m) })
 }
 
 // What WhatIf costs the loop of the term is bounded by the number of queues, so it answers so many a second, whichever

@@ -245,7 +245,7 @@ func (l *loop) end(ctx, stopping context.Context) error {
 func (l *loop) answerUsers(ctx context.Context, address string) error {
 	p := l.process
 	questions := visibility.Options{Address: address, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
-		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf,
+		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf, Queues: l.queues,
 		Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()

@@ -31,6 +31,11 @@ func (l *loop) whatIf(ctx context.Context, q *wire.WhatIfRequest) (*wire.WhatIfR
 	return askLeader(l, func(c wire.InspectClient) (*wire.WhatIfReply, error) { return c.WhatIf(ctx, q) })
 }
 
+// queues asks the coordinator that leads.
+func (l *loop) queues(ctx context.Context, q *wire.QueuesRequest) (*wire.QueuesReply, error) {
+	return askLeader(l, func(c wire.InspectClient) (*wire.QueuesReply, error) { return c.Queues(ctx, q) })
+}
+
 func askLeader[T any](l *loop, ask func(wire.InspectClient) (*T, error)) (*T, error) {
 	leads := l.process.Coordinator()
 	if leads == nil {

@@ -19,7 +19,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
@@ -28,6 +30,7 @@ import (
 
 	"basalt.dev/basalt/api/certs"
 	"basalt.dev/basalt/api/certs/issue"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -251,6 +254,64 @@ func TestAggregated(t *testing.T) {
 		w.told("root", []string{"why", "queue/research"}, "queue research")
 		w.told("root", []string{"why", "quota", "--as", "system:serviceaccount:red:red"}, "red/quota waits")
 		w.refused("root", []string{"why", "quota", "--as", "nobody"}, `User "nobody" cannot get resource "gangs/why"`)
+	})
+
+	run("how the queues stand that a namespace may use", func(t *testing.T) {
+		teams := func(name, team string) {
+			t.Helper()
+			q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.QueueSpec{
+				Capability:        corev1.ResourceList{"cpu": resource.MustParse("6")},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": team}}}}
+			w.check(w.kube.Basalt.Post().Resource("queues").Body(q).Do(t.Context()).Error())
+		}
+		w.queue("lab", "6")
+		teams("lab.red", "red")
+		teams("lab.blue", "blue")
+		w.gang("blue", "secret", "lab.blue", 1, "3500m")
+		w.told("root", []string{"why", "blue/secret"}, "has started")
+		w.gang("red", "mine", "lab.red", 1, "3500m")
+		out := w.told("carol", []string{"queue", "list"}, "  lab.red", "lab", "cpu 3500m/6", "research")
+		t.Logf("$ kubectl basalt queue list # as a tenant of red\n%s", out)
+		for _, hidden := range []string{"lab.blue", "secret"} {
+			if strings.Contains(out, hidden) {
+				t.Errorf("carol is told of %s: %s", hidden, out)
+			}
+		}
+		out = w.told("carol", []string{"why", "queue/lab.red"}, "next     red/mine", "ABOVE IT", "cpu 3500m/6", "root")
+		t.Logf("$ kubectl basalt why queue/lab.red\n%s", out)
+		if strings.Contains(out, "secret") || strings.Contains(out, "lab.blue") {
+			t.Errorf("carol is told of others: %s", out)
+		}
+		out = w.told("carol", []string{"why", "--gang", "queue=lab.red,cpu=4,pods=2"},
+			"the planned gang in queue lab.red", "Nothing was changed.")
+		t.Logf("$ kubectl basalt why --gang queue=lab.red,cpu=4,pods=2\n%s", out)
+		w.told("carol", []string{"why", "mine", "--what-if", "lab:capability.cpu=7"}, "lab", "Nothing was changed.")
+		for _, args := range [][]string{{"why", "queue/lab.blue"}, {"why", "--gang", "queue=lab.blue,cpu=1"}, {"why",
+			"mine", "--what-if", "lab.blue:weight=2"},
+			{"queue", "list", "lab.blue"}} {
+			other := append([]string{}, args...)
+			for i := range other {
+				other[i] = strings.ReplaceAll(other[i], "lab.blue", "lab.none")
+			}
+			one := w.refused("carol", args,
+				`there is no queue "lab.blue" that admits namespace "red": basalt queue list -n red lists those `+
+					`that do`)
+			if two := w.refused("carol", other); strings.ReplaceAll(one, "lab.blue", "lab.none") != two {
+				t.Errorf("the answers tell which queues there are: %s %s", one, two)
+			}
+		}
+		w.refused("carol", []string{"queue", "list", "-n", "blue"}, "queues.visibility.basalt.dev is forbidden")
+		w.told("root", []string{"queue", "list", "-n", "blue"}, "lab.blue")
+		w.told("root", []string{"queue", "list"}, "lab.blue", "lab.red")
+		w.may("User", "dora", "red", "basalt-view") // who views learns of gangs, not of queues
+		w.withCertificate("dora", "red", "people")
+		w.refused("dora", []string{"queue", "list"}, `user "dora" may not create PodGroups in namespace "red"`)
+		w.refused("dora", []string{"why", "queue/lab.red"},
+			`user "dora" may not get the Queue "lab.red", nor create PodGroups in namespace "red"`)
+		long := strings.Repeat("x", 253)
+		w.refused("carol", []string{"why", "queue/" + long}, "")
+		w.refused("carol", []string{"queue", "list", long}, "")
+		w.refused("root", []string{"queue", "list", "-n", long}, "the path names no namespace")
 	})
 
 	run("a shard is drained", func(t *testing.T) {

@@ -158,12 +158,17 @@ func TestWhy(t *testing.T) {
 				"above what it deserves (cpu 7100m + 3500m of 8)",
 			`claims   nobody is evicted for it: queue "wide" would have more than it deserves, `+
 				"and its queue does not allow preemption")
-		w.fails(0, "red", "queue/wide", `may not get the Queue "wide"`)
-		w.fails(0, "red", "queue/nowhere", `may not get the Queue "nowhere"`)
+		w.says(0, "red", "queue/wide", "queue wide: 2 gangs are charged, 1 waits", "next     red/full-too",
+			"ABOVE IT", "root") // it admits red
+		w.fails(0, "red", "queue/nowhere", `there is no queue "nowhere" that admits namespace "red"`)
 		w.fails(0, "red", "queue/no_queue", "")
-		w.fails(0, "red", "--what-if=wide:weight=3", `may not get the Queue "wide"`)
-		w.fails(0, "red", "--what-if=nowhere:weight=3", `may not get the Queue "nowhere"`)
-		w.fails(0, "red", "--gang=queue=wide,cpu=1", `may not get the Queue "wide"`)
+		w.fails(0, "red", "--what-if=nowhere:weight=3", `there is no queue "nowhere" that admits namespace "red"`)
+		for _, args := range [][]string{{"queue/wide"}, {"--what-if=wide:weight=3"}} {
+			out, err := w.run(0, "red", args[0], "-n", "blue")
+			if err == nil || !strings.Contains(out, `may not get the Queue "wide", nor create PodGroups in namespace "blue"`) {
+				t.Errorf("%v: %s", err, out)
+			}
+		}
 		_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "see-queues"},
 			Rules: []rbac.PolicyRule{{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"queues"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
 		w.check(err)
@@ -171,8 +176,9 @@ func TestWhy(t *testing.T) {
 			RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "see-queues"},
 			Subjects: []rbac.Subject{{Kind: "Group", APIGroup: rbac.GroupName, Name: "system:serviceaccounts"}}}, metav1.CreateOptions{})
 		w.check(err)
-		w.says(1, "red", "queue/wide", "queue wide: 2 gangs are charged, 1 wait", "ready    Ready: limits are in force", "next     red/full-too: the nodes lack cpu=", "FAIR SHARE")
-		w.says(1, "blue", "queue/wide", "queue wide: 2 gangs are charged, 1 wait", "next     a gang of another namespace\n")
+		w.says(1, "red", "queue/wide", "queue wide: 2 gangs are charged, 1 waits",
+			"ready    Ready: limits are in force", "next     red/full-too: the nodes lack cpu=", "FAIR SHARE")
+		w.says(1, "blue", "queue/wide", "queue wide: 2 gangs are charged, 1 waits", "next     a gang of another namespace\n")
 		w.fails(1, "red", "queue/nowhere", `there is no queue "nowhere"`)
 		w.check(w.kube.Basalt.Delete().Namespace("blue").Resource("podgroups").Name("waits").Do(t.Context()).Error())
 	})
