@@ -475,3 +475,14 @@ func (p *Pod) readScheduler(from *v1.Pod, rules *Rules) {
 func allOf(words ...string) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "; ")
 }
+
+// Nearest returns which of some names is meant by a word that is none of them, "" if it resembles none.
+func Nearest(wrong string, names []string) string {
+	best, least := "", len(wrong)/2+2
+	for _, name := range names {
+		if d := Distance(strings.ToLower(wrong), strings.ToLower(name)); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}

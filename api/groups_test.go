@@ -279,3 +279,12 @@ func TestVolcanoGroups(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	for wrong, want := range map[string]string{"placment": "placement", "quota": "", "": "", "log": "log",
+		"lgo": "log", "x": ""} {
+		if got := Nearest(wrong, []string{"log", "placement", "volcano"}); got != want {
+			t.Errorf("%q: %q, want %q", wrong, got, want)
+		}
+	}
+}

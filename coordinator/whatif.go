@@ -16,7 +16,8 @@ import (
 // changed in place. TestWhatIfChangesNothing compares all that a core refers to before and after each question, and its later outputs with
 // those of a core that was never asked.
 //
-// Gangs are judged anew where they are shown. Of the others it is taken that what keeps them from being granted is still of the same kind: a
+// Gangs are judged anew where they are shown, those that are asked about after those that are before them (ahead.go).
+// Of the others it is taken that what keeps them from being granted is still of the same kind: a
 // gang that could never fit, and could with a larger capability, counts in wanted only once the capability is really larger.
 //
 // The cost is bounded by the number of queues, and by that of gangs that are looked at for tolls. With 1,000 queues and 100,000 gangs that wait
@@ -228,6 +229,7 @@ type whatIf struct {
 	further api.Resources // that pods of it request which do not start with the others
 	gangs   []*gang       // nil for one that the coordinator does not know
 	queues  []*queue
+	asked   int // the first of gangs: those that the question is about
 	looked  int // gangs, for tolls
 	found   found
 	out     wire.WhatIfReply
@@ -266,7 +268,7 @@ func (x *whatIf) differ(was map[*queue]inForce, named []*queue) {
 	})
 	x.out.QueuesTotal = uint32(len(x.queues))
 	x.queues = x.queues[:min(len(x.queues), queuesShown)]
-	slices.SortStableFunc(x.queues, byPath)
+	slices.SortStableFunc(x.queues, byTree)
 	for _, q := range x.queues {
 		x.out.Queues = append(x.out.Queues, &wire.QueueOutlook{Named: slices.Contains(named, q)})
 	}
@@ -281,9 +283,14 @@ func (x *whatIf) showQueues(side func(*wire.QueueOutlook) **wire.QueueUsage) {
 // about adds the gangs that are asked about.
 func (x *whatIf) about(q Question) {
 	next := func(path string) {
-		if q := x.core.tree.byPath[path]; q != nil && q.order.next != nil {
+		q := x.core.tree.byPath[path]
+		if q == nil {
+			return
+		}
+		if q.order.next != nil {
 			x.show(q.order.next.gang)
 		}
+		x.hopeless(q)
 	}
 	switch {
 	case x.planned != nil:
@@ -301,6 +308,7 @@ func (x *whatIf) about(q Question) {
 			next(change.Queue)
 		}
 	}
+	x.asked = len(x.gangs)
 }
 
 func (x *whatIf) show(g *gang) {
@@ -377,7 +385,7 @@ func (x *whatIf) showGangs(side func(*wire.GangOutlook) **wire.Outlook) {
 		switch {
 		case g == nil:
 		case g.req != nil:
-			x.waits(out, g)
+			x.waits(out, g, i < x.asked)
 		default:
 			out.Known, out.Charged = true, true
 			out.Standing = x.core.standingOf(x.now, g)
@@ -387,8 +395,9 @@ func (x *whatIf) showGangs(side func(*wire.GangOutlook) **wire.Outlook) {
 	}
 }
 
-// waits says how a gang stands that waits for quota.
-func (x *whatIf) waits(out *wire.Outlook, g *gang) {
+// waits says how a gang stands that waits for quota; of one that is asked about, once those before it have had their
+// turns.
+func (x *whatIf) waits(out *wire.Outlook, g *gang, asked bool) {
 	c := x.core
 	copy, l := c.judged(x.now, g)
 	r := copy.req
@@ -396,6 +405,20 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang) {
 	out.Place, out.Waiting = g.req.position(g == x.planned)
 	if l == nil || l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING { // others have no turn
 		out.Standing = c.standingOf(x.now, copy)
+	}
+	if l == nil && asked {
+		var ahead []*gang
+		if ahead, l, out.Message = x.inTurn(g); l != nil {
+			out.Standing.Eviction, out.Standing.Then, out.Standing.ThenUnixMs = "", "", 0
+			out.Reason, out.Queue, out.Resource, out.Short = l.reason, l.queue.path, l.resource, l.short
+		}
+		out.AheadTotal = uint32(len(ahead))
+		for _, h := range ahead[:min(len(ahead), aheadShown)] {
+			out.Ahead = append(out.Ahead, h.ref)
+		}
+		if l != nil {
+			return
+		}
 	}
 	if l == nil {
 		out.Granted = true

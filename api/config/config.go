@@ -190,7 +190,7 @@ func unknown(of reflect.Type, path string, fields map[string]any) (out []error) 
 		switch {
 		case !known:
 			err := fmt.Sprintf("%s%s: there is no such field", path, name)
-			if near := nearest(name, api.SortedKeys(types)); near != "" {
+			if near := api.Nearest(name, api.SortedKeys(types)); near != "" {
 				err += fmt.Sprintf("; did you mean %s%s?", path, near)
 			}
 			out = append(out, errors.New(err))
@@ -207,7 +207,7 @@ func (c *Configuration) check() error {
 	oneOf := func(path, value string, values ...string) {
 		if !slices.Contains(values, value) {
 			err := fmt.Sprintf("%s is %q: one of %s", path, value, strings.Join(values, ", "))
-			if near := nearest(value, values); near != "" {
+			if near := api.Nearest(value, values); near != "" {
 				err += fmt.Sprintf("; did you mean %s?", near)
 			}
 			out = append(out, errors.New(err))
@@ -318,15 +318,4 @@ func Follow(ctx context.Context, file string, first Configuration, live Live, fl
 		}
 		told = c
 	}
-}
-
-// nearest returns the name that is most like a wrong one, "" if none is.
-func nearest(wrong string, names []string) string {
-	best, least := "", len(wrong)/2+2
-	for _, name := range names {
-		if d := api.Distance(strings.ToLower(wrong), strings.ToLower(name)); d < least {
-			best, least = name, d
-		}
-	}
-	return best
 }

@@ -126,14 +126,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestNearest(t *testing.T) {
-	for wrong, want := range map[string]string{"placment": "placement", "quota": "", "": "", "log": "log", "lgo": "log", "x": ""} {
-		if got := nearest(wrong, []string{"log", "placement", "volcano"}); got != want {
-			t.Errorf("%q: %q, want %q", wrong, got, want)
-		}
-	}
-}
-
 // The page for operators shows a file with the defaults.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../deploy/docs/config.md")

@@ -44,6 +44,19 @@ var vectors = map[string]func(*coordinator.QueueSeen) *api.Resources{
 const fields = "capability.RESOURCE, guarantee.RESOURCE, deserved.RESOURCE, weight, priority, closed, reclaimable, reclaimPolicy, preemptionPolicy, " +
 	"reclaimMinRuntime, preemptMinRuntime, preemptionDelay"
 
+// others are the fields of fields that name no resources.
+var others = []string{"weight", "priority", "closed", "reclaimable", "reclaimPolicy", "preemptionPolicy",
+	"reclaimMinRuntime",
+	"preemptMinRuntime", "preemptionDelay"}
+
+// mistyped returns the field that is meant by one that there is not, "" if there is, or if it resembles none.
+func mistyped(field string) string {
+	if slices.Contains(others, field) || len(field) > maxWord {
+		return ""
+	}
+	return api.Nearest(field, append(api.SortedKeys(vectors), others...))
+}
+
 func change(c *wire.QueueChange) (func(*coordinator.QueueSeen), error) {
 	field, value := c.GetField(), c.GetValue()
 	if of := vectors[field]; of != nil {
@@ -55,6 +68,9 @@ func change(c *wire.QueueChange) (func(*coordinator.QueueSeen), error) {
 			amount = nil
 		}
 		return func(o *coordinator.QueueSeen) { *of(o) = with(*of(o), c.GetResource(), amount) }, nil
+	}
+	if near := mistyped(field); near != "" {
+		return nil, fmt.Errorf("spec.%s: there is no such field; did you mean %s?", api.Shorten(field, maxWord), near)
 	}
 	if c.GetResource() != "" {
 		return nil, fmt.Errorf("spec.%s: it names no resources", api.Shorten(field, maxWord))

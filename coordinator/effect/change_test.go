@@ -114,6 +114,8 @@ func TestBadChanges(t *testing.T) {
 		{"a", "preemptionDelay", "", "soon", `queue "a": spec.preemptionDelay: "soon" is not a duration`},
 		{"a", "preemptionDelay", "", "-1s", `queue "a": spec.preemptionDelay: it is negative`},
 		{"a", "reclaimMinRuntime", "", "200h", `queue "a": spec.reclaimMinRuntime: it is 200h0m0s, the limit is 168h0m0s`},
+		{"a", "capabilty", "cpu", "8", `queue "a": spec.capabilty: there is no such field; did you mean capability?`},
+		{"a", "Weight", "", "8", `queue "a": spec.Weight: there is no such field; did you mean weight?`},
 		{"a", "namespaceSelector", "", "x", `queue "a": spec.namespaceSelector: it is not one of capability.RESOURCE`},
 	} {
 		_, err := ReadChanges([]*wire.QueueChange{{Queue: row.queue, Field: row.field, Resource: row.resource, Value: row.value}})
