@@ -16,7 +16,7 @@ demo: ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator,
 	bin/basalt-bench demo
 
 up: ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig
-	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver kube-controller-manager
+	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver kube-controller-manager kube-scheduler
 	bin/basalt-bench up
 
 down: bin/basalt-bench ## stop what `make up` started

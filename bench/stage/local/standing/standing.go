@@ -10,7 +10,6 @@ package standing
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +50,7 @@ type state struct {
 	Ready        bool
 	Kubeconfig   string
 	ControlStore []string
-	Visibility   string
+	Visibility   []string // of the shards
 	Shape        Shape
 }
 
@@ -79,7 +78,7 @@ func Up(ctx context.Context, root string, out io.Writer, shape Shape, hold []str
 	if err := clear(root); err != nil {
 		return err
 	}
-	programs := []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+	programs := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 	if shape.Shards+shape.Coordinators > 0 {
 		programs = append(programs, "basalt")
 	}
@@ -158,7 +157,7 @@ func describe(out io.Writer, root string, s state) {
   %s status
 
 Control store: %s   Logs: %s
-`, s.Kubeconfig, s.Visibility, filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
+`, s.Kubeconfig, strings.Join(s.Visibility, ","), filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
 		strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
 	if !s.Ready {
 		fmt.Fprintln(out, "It is not ready yet.")
@@ -179,13 +178,16 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 		return err
 	}
 
-	say("starting two etcds, kube-apiserver and kube-controller-manager")
+	say("starting two etcds, kube-apiserver, kube-controller-manager and kube-scheduler")
 	c, err := local.Start(ctx, local.Options{Root: root, Dir: dir(root), ControllerManager: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err := c.Install(ctx); err != nil {
+		return err
+	}
+	if _, err := c.StartScheduler(ctx, -1, 0); err != nil { // of pods that name no scheduler, or its own
 		return err
 	}
 	config := c.Config(local.NodeStandIn)
@@ -226,7 +228,9 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 	}
 	s.Ready, s.ControlStore = true, c.ControlStore()
 	for _, b := range c.Basalts() {
-		s.Visibility = cmp.Or(s.Visibility, b.Visibility)
+		if b.Visibility != "" {
+			s.Visibility = append(s.Visibility, b.Visibility)
+		}
 	}
 	if err := writeState(root, s); err != nil {
 		return err

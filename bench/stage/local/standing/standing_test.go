@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,19 +16,26 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/stage/local/localtest"
+	"basalt.dev/basalt/bench/stage/programs"
 )
 
 // TestMain makes this program its own supervisor, as basalt-bench is.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "hold" {
+	if len(os.Args) == 4 && os.Args[1] == "hold" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		if err := Hold(ctx, os.Args[2], Shape{Nodes: 2}); err != nil {
+		shape := Shape{Nodes: 2}
+		if os.Args[3] == "basalt" {
+			shape.Shards, shape.Coordinators = 2, 1
+		}
+		if err := Hold(ctx, os.Args[2], shape); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -39,7 +47,7 @@ func TestMain(m *testing.M) {
 // repository makes a root whose state is the test's own and whose programs and manifests are the repository's.
 func repository(t *testing.T) string {
 	t.Helper()
-	real := localtest.Programs(t, "etcd", "kube-apiserver", "kube-controller-manager")
+	real := localtest.Programs(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	root := t.TempDir()
 	for _, name := range []string{"bin", "deploy", "bench"} {
 		if err := os.Symlink(filepath.Join(real, name), filepath.Join(root, name)); err != nil {
@@ -49,10 +57,11 @@ func repository(t *testing.T) string {
 	return root
 }
 
-func up(t *testing.T, root string) (state, string) {
+func up(t *testing.T, root string, shape Shape) (state, string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Up(t.Context(), root, &out, Shape{}, []string{"hold", root}); err != nil {
+	hold := []string{"hold", root, map[bool]string{true: "basalt", false: "nothing"}[shape.Shards > 0]}
+	if err := Up(t.Context(), root, &out, shape, hold); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // of a test that failed
@@ -64,7 +73,7 @@ func up(t *testing.T, root string) (state, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.alive() || !s.Ready || len(session(root, s.Pid)) != 4 {
+	if !s.alive() || !s.Ready || len(session(root, s.Pid)) != 5+shape.Shards+shape.Coordinators {
 		t.Fatalf("after up: %+v, alive %v, processes %v", s, s.alive(), session(root, s.Pid))
 	}
 	return s, out.String()
@@ -83,12 +92,12 @@ func wantNothingLeft(t *testing.T, root string, s state) {
 // Jobs get pods and end, and namespaces go, as on any cluster; then nothing is left.
 func TestUpWorkDown(t *testing.T) {
 	root := repository(t)
-	s, said := up(t, root)
+	s, said := up(t, root, Shape{})
 	if !strings.Contains(said, "export KUBECONFIG="+s.Kubeconfig) {
 		t.Errorf("up does not tell the kubeconfig:\n%s", said)
 	}
 	var again bytes.Buffer
-	if err := Up(t.Context(), root, &again, Shape{}, []string{"hold", root}); err != nil || !strings.Contains(again.String(), "already up") {
+	if err := Up(t.Context(), root, &again, Shape{}, []string{"hold", root, "nothing"}); err != nil || !strings.Contains(again.String(), "already up") {
 		t.Errorf("up again: %v\n%s", err, again.String())
 	}
 
@@ -110,35 +119,19 @@ func TestUpWorkDown(t *testing.T) {
 		Parallelism: &two, Completions: &two,
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"bench.basalt.dev/run-seconds": "0.1"}},
-			Spec: corev1.PodSpec{
-				SchedulerName: "none", RestartPolicy: corev1.RestartPolicyNever,
-				Containers: []corev1.Container{{Name: "c", Image: "none"}},
+			Spec: corev1.PodSpec{ // which kube-scheduler binds
+				RestartPolicy: corev1.RestartPolicyNever,
+				Containers:    []corev1.Container{{Name: "c", Image: "none"}},
 			},
 		},
 	}}
 	if _, err := client.BatchV1().Jobs("work").Create(ctx, job, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	bound := map[string]bool{}
 	localtest.Wait(t, 2*time.Minute, "the job to complete", func(ctx context.Context) error {
-		pods, err := client.CoreV1().Pods("work").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, p := range pods.Items {
-			if p.Spec.NodeName == "" && !bound[p.Name] { // this test is the scheduler
-				err := client.CoreV1().Pods("work").Bind(ctx, &corev1.Binding{
-					ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-1"},
-				}, metav1.CreateOptions{})
-				if err != nil {
-					return err
-				}
-				bound[p.Name] = true
-			}
-		}
 		j, err := client.BatchV1().Jobs("work").Get(ctx, "job", metav1.GetOptions{})
 		if err == nil && j.Status.Succeeded != two {
-			err = fmt.Errorf("%d pods, status %+v", len(pods.Items), j.Status)
+			err = fmt.Errorf("status %+v", j.Status)
 		}
 		return err
 	})
@@ -164,10 +157,68 @@ func TestUpWorkDown(t *testing.T) {
 	}
 }
 
+// Pods that name no scheduler are kube-scheduler's, and Basalt takes their nodes for as full as they make them. Each shard is named
+// to the user, so that one of them may be dead.
+func TestBesideBasalt(t *testing.T) {
+	localtest.Programs(t, "basalt")
+	t.Setenv(programs.Built, os.Getenv(programs.Built)+" basalt") // it cannot be built in a root without sources
+	root := repository(t)
+	s, said := up(t, root, Shape{Shards: 2, Coordinators: 1})
+	if len(s.Visibility) != 2 || !strings.Contains(said, "export BASALT_SERVER="+s.Visibility[0]+","+s.Visibility[1]+"\n") {
+		t.Errorf("up does not tell both shards, %q:\n%s", s.Visibility, said)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, ctx := client.CoreV1().Pods(metav1.NamespaceDefault), t.Context()
+	create := func(name, scheduler, cpu string) {
+		t.Helper()
+		_, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			SchedulerName: scheduler, TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			}}},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(name, what string, is func(*corev1.Pod) bool) {
+		t.Helper()
+		localtest.Wait(t, 2*time.Minute, name+what, func(ctx context.Context) error {
+			p, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err == nil && !is(p) {
+				err = fmt.Errorf("on %q: %+v", p.Spec.NodeName, p.Status.Conditions)
+			}
+			return err
+		})
+	}
+	bound := func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }
+	for _, name := range []string{"theirs-0", "theirs-1"} { // on two nodes of 32
+		create(name, "", "20")
+		wait(name, " to be bound by kube-scheduler", bound)
+	}
+	create("ours", api.SchedulerName, "20")
+	wait("ours", " to find no room", func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		})
+	})
+	if err := pods.Delete(ctx, "theirs-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wait("ours", " to be bound in its place", bound)
+}
+
 // A supervisor that was killed leaves no child, and down cleans up after it.
 func TestSupervisorKilled(t *testing.T) {
 	root := repository(t)
-	s, _ := up(t, root)
+	s, _ := up(t, root, Shape{})
 	if err := syscall.Kill(s.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
