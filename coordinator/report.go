@@ -202,11 +202,11 @@ func (c *Core) ready(q *queue) (reason, message string) {
 		return v1beta1.ReasonGuaranteeCut, fmt.Sprintf("guarantee of %s has no effect: no ancestor limits %s", r, r)
 	}
 	if r := q.lessened; r != "" {
-		return v1beta1.ReasonReady, fmt.Sprintf("limits are in force%s; deserved of %s: only %s of %s is in force, "+
+		return v1beta1.ReasonReady, fmt.Sprintf(v1beta1.MessageReady+"%s; deserved of %s: only %s of %s is in force, "+
 			"because its siblings and it deserve more together than queue %q deserves or has",
 			q.who(), r, api.FormatAmount(r, q.deserved.Value(r)), api.FormatAmount(r, q.limits.deserved.Value(r)), q.parent.path)
 	}
-	return v1beta1.ReasonReady, "limits are in force" + q.who()
+	return v1beta1.ReasonReady, v1beta1.MessageReady + q.who()
 }
 
 // known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.

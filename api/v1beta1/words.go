@@ -39,6 +39,9 @@ const (
 	ReasonUnprotected   = "Unprotected"   // False: FinalizerCharged cannot be set, so nothing is admitted: the queue could be deleted under its gangs
 )
 
+// MessageReady is the message of a Ready condition with nothing to say.
+const MessageReady = "limits are in force"
+
 // ReasonRolledBack is the reason of the condition DisruptionTarget=True of a pod that is evicted because its gang could not be
 // placed as a whole, and of the event on its PodGroup.
 const ReasonRolledBack = "RolledBack"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -292,8 +293,9 @@ func (g *Gang) age() time.Time {
 	return *g.Since
 }
 
-// Text says all of it, for people.
-func (s *Status) Text(out io.Writer, now time.Time) error {
+// Text says all of it, for people. Wide adds incarnations, and the messages that queues usually have; versions are shown also where not
+// all are the same, as while a new one is rolled out.
+func (s *Status) Text(out io.Writer, now time.Time, wide bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	switch c := s.Coordinator; {
 	case c == nil:
@@ -308,23 +310,46 @@ func (s *Status) Text(out io.Writer, now time.Time) error {
 	} else {
 		fmt.Fprintln(w, "TABLE\tnone yet")
 	}
-	fmt.Fprintln(w, "\nSHARD\tINCARNATION\tBUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS\tVERSION\tSTATE")
-	for i := range s.Shards {
-		h := &s.Shards[i]
-		switch h.State {
-		case ShardGone:
-			fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t\tgone: its buckets are being reassigned\n", h.Name, h.Incarnation, h.Buckets)
-		case ShardSilent:
-			fmt.Fprintf(w, "%s\t%s\t%d\t\t\t\t\t\t\t%s\tdoes not answer: %s\n", h.Name, h.Incarnation, h.Buckets, h.Speaks, h.Error)
-		default:
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n", h.Name, h.Incarnation, h.Buckets, h.Nodes, h.OutOfSync, cmp.Or(h.FreeCPU, "-"),
-				h.Gangs, h.Waiting, h.Intents, h.Speaks, h.State)
-		}
-	}
+	s.shards(w, wide)
 	more(w, s.MoreShards)
-	s.queues(w)
+	s.queues(w, wide)
 	s.gangs(w, now)
 	return w.Flush()
+}
+
+func (s *Status) shards(w io.Writer, wide bool) {
+	versions := map[string]bool{}
+	if c := s.Coordinator; c != nil {
+		versions[c.Speaks] = true
+	}
+	for i := range s.Shards {
+		versions[s.Shards[i].Speaks] = true
+	}
+	delete(versions, "") // of what is gone
+	column := func(shown bool, text string) string {
+		if shown {
+			return text + "\t"
+		}
+		return ""
+	}
+	row := func(name, incarnation, figures, version, state string) {
+		fmt.Fprintf(w, "%s\t%s%s\t%s%s\n", name, column(wide, incarnation), figures, column(wide || len(versions) > 1, version), state)
+	}
+	fmt.Fprintln(w)
+	row("SHARD", "INCARNATION", "BUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS", "VERSION", "STATE")
+	for i := range s.Shards {
+		h := &s.Shards[i]
+		unknown := fmt.Sprintf("%d\t\t\t\t\t\t", h.Buckets)
+		switch h.State {
+		case ShardGone:
+			row(h.Name, h.Incarnation, unknown, "", "gone: its buckets are being reassigned")
+		case ShardSilent:
+			row(h.Name, h.Incarnation, unknown, h.Speaks, "does not answer: "+h.Error)
+		default:
+			row(h.Name, h.Incarnation, fmt.Sprintf("%d\t%d\t%d\t%s\t%d\t%d\t%d", h.Buckets, h.Nodes, h.OutOfSync, cmp.Or(h.FreeCPU, "-"),
+				h.Gangs, h.Waiting, h.Intents), h.Speaks, h.State)
+		}
+	}
 }
 
 func more(w io.Writer, n int) {
@@ -333,7 +358,7 @@ func more(w io.Writer, n int) {
 	}
 }
 
-func (s *Status) queues(w io.Writer) {
+func (s *Status) queues(w io.Writer, wide bool) {
 	if len(s.Queues) == 0 && s.MoreQueues == 0 {
 		return
 	}
@@ -353,8 +378,12 @@ func (s *Status) queues(w io.Writer) {
 				other = append(other, what+" "+q.ofLimit(what))
 			}
 		}
+		message := q.Message
+		if !wide && message == v1beta1.MessageReady {
+			message = ""
+		}
 		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", strings.Repeat("  ", len(api.Lineage(q.Name))-1), q.Name, q.ofLimit("cpu"), q.ofLimit("memory"),
-			strings.Join(other, " "), q.Admitted, q.Waiting, q.Ready, q.Message)
+			strings.Join(other, " "), q.Admitted, q.Waiting, q.Ready, message)
 	}
 	more(w, s.MoreQueues)
 }

@@ -111,10 +111,12 @@ func squeeze(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func text(t *testing.T, s *Status) string {
+func text(t *testing.T, s *Status) string { return textOf(t, s, true) }
+
+func textOf(t *testing.T, s *Status, wide bool) string {
 	t.Helper()
 	var b strings.Builder
-	if err := s.Text(&b, now); err != nil {
+	if err := s.Text(&b, now, wide); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -129,6 +131,14 @@ func TestStatus(t *testing.T) {
 	}
 	if got := text(t, s); squeeze(got) != squeeze(said) {
 		t.Errorf("%s\nwant\n%s", got, said)
+	}
+	narrow := textOf(t, s, false)
+	if strings.Contains(narrow, "INCARNATION") || strings.Contains(narrow, "VERSION") || !strings.Contains(narrow, "3      1            2500m     5      2        2        ok") {
+		t.Errorf("without -o wide:\n%s", narrow)
+	}
+	s.Shards[1].Speaks = "protocol 4 v2"
+	if narrow := textOf(t, s, false); !strings.Contains(narrow, "VERSION") {
+		t.Errorf("of two versions:\n%s", narrow)
 	}
 	b, err := json.Marshal(s)
 	var again Status

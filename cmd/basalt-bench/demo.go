@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,7 +25,10 @@ func demoCommand() *cobra.Command {
 			if err := local.Programs(cmd.Context(), root, os.Stderr, "etcd", "kube-apiserver", "basalt"); err != nil {
 				return err
 			}
-			o.Out = cmd.OutOrStdout()
+			o.Out, o.Report = cmd.OutOrStdout(), filepath.Join(root, "bin", "demo-report.txt")
+			if wd, err := os.Getwd(); err == nil && wd == root {
+				o.Report = filepath.Join("bin", "demo-report.txt") // as a person would type it
+			}
 			if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && o.Out == os.Stdout {
 				o.Width = width
 			}

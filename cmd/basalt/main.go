@@ -5,9 +5,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -26,6 +28,7 @@ import (
 	"basalt.dev/basalt/api/doors/migrate"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/link"
+	"basalt.dev/basalt/api/page"
 	"basalt.dev/basalt/api/process"
 	"basalt.dev/basalt/api/store"
 	coordinator "basalt.dev/basalt/coordinator/server"
@@ -59,7 +62,22 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("basalt {{.Version}}\n")
 	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), configCommand(), statusCommand(), drainCommand(), storeCommand(), certsCommand(), follow.Command(), migrate.Command(), versionCommand())
+	foldHelp(root)
 	return root
+}
+
+// foldHelp has the help of a command, and of those below it, fit the terminal.
+func foldHelp(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out := cmd.OutOrStdout()
+		var b bytes.Buffer
+		cmd.Long = page.Prose(cmd.Long)
+		cmd.SetOut(&b)
+		help(cmd, args)
+		cmd.SetOut(out)
+		_, _ = io.WriteString(out, page.Fold(b.String(), page.Width(out)))
+	})
 }
 
 // common are the flags of both kinds of process.

@@ -52,11 +52,15 @@ func queueListCommand() *cobra.Command {
 		Long: `List the queues, or one and its descendants, as a tree.
 
 With -n, only the queues that admit that namespace, for whoever may create PodGroups there. So it is without -n,
-	in the namespace of the
-context, for users who may not list Queues.`}
-	u.register(cmd, "json or yaml")
+in the namespace of the context, for users who may not list Queues.`}
+	u.register(cmd, "json, yaml, or wide")
 	e.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch u.output {
+		case "", "wide", "json", "yaml":
+		default:
+			return fmt.Errorf("--output %q: json, yaml or wide", u.output)
+		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 		defer cancel()
 		if cmd.Flags().Changed("namespace") {
@@ -86,7 +90,7 @@ context, for users who may not list Queues.`}
 			}
 			return slices.Compare(strings.Split(a.Name, "."), strings.Split(b.Name, "."))
 		})
-		return show(cmd.OutOrStdout(), u.output, &list, func(w io.Writer) { printTree(w, list.Items) })
+		return show(cmd.OutOrStdout(), u.output, &list, func(w io.Writer) { printTree(w, list.Items, u.output == "wide") })
 	}
 	return cmd
 }
@@ -108,48 +112,35 @@ func (u *user) listUsable(ctx context.Context, w io.Writer, e *endpoint, args []
 	return show(w, u.output, &answer, func(w io.Writer) { fmt.Fprint(w, answer.Text()) })
 }
 
-// printTree prints queues in the order of their paths.
-func printTree(out io.Writer, queues []v1beta1.Queue) {
+// printTree prints queues in the order of their paths. Without wide it leaves out the message that a queue usually has, and what is
+// charged of a resource has a line of its own where all of them would make a long one.
+func printTree(out io.Writer, queues []v1beta1.Queue, wide bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	policies := slices.ContainsFunc(queues, func(q v1beta1.Queue) bool { return policyOf(&q.Spec) != "" })
-	column := func(text string) string { // of what only some clusters have
-		if policies {
-			return text + "\t"
-		}
-		return ""
-	}
-	fmt.Fprintf(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\t%sREADY\tMESSAGE\n", column("POLICY"))
+	fmt.Fprintln(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\tREADY\tMESSAGE")
 	for i := range queues {
 		q := &queues[i]
 		name := strings.Repeat("  ", strings.Count(q.Name, ".")) + q.Name
 		s := q.Status
 		if s == nil {
-			fmt.Fprintf(w, "%s\t\t\t\t%s\tnot seen by Basalt yet\n", name, column(policyOf(&q.Spec)))
+			fmt.Fprintf(w, "%s\t\t\t\t\t%s\n", name, joined("; ", "not seen by Basalt yet", policyOf(&q.Spec)))
 			continue
 		}
-		what := map[v1.ResourceName]bool{}
-		for _, list := range []v1.ResourceList{s.Charged, q.Spec.Capability, s.Limits.Deserved} {
-			for name := range list {
-				what[name] = true
-			}
-		}
-		var charged []string
-		for _, name := range slices.Sorted(maps.Keys(what)) {
-			amount := s.Charged[name]
-			text := string(name) + " " + plain(amount)
-			if limit, limited := q.Spec.Capability[name]; limited {
-				text += "/" + plain(limit)
-			}
-			if deserved, guarantee := s.Limits.Deserved[name], s.Limits.Guarantee[name]; deserved.String() != guarantee.String() {
-				text += " (deserves " + plain(deserved) + ")"
-			}
-			charged = append(charged, text)
+		charged := []string{""}
+		if all := chargedOf(q); wide || len(strings.Join(all, ", ")) <= chargedColumns {
+			charged[0] = strings.Join(all, ", ")
+		} else {
+			charged = all
 		}
 		reason, message := "", ""
 		if c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady); c != nil {
-			reason, message = c.Reason, c.Message
+			if reason = c.Reason; wide || c.Message != v1beta1.MessageReady {
+				message = c.Message
+			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s%s\t%s\n", name, strings.Join(charged, ", "), s.AdmittedGangs, s.WaitingGangs, column(policyOf(&q.Spec)), reason, message)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", name, charged[0], s.AdmittedGangs, s.WaitingGangs, reason, joined("; ", message, policyOf(&q.Spec)))
+		for _, more := range charged[1:] {
+			fmt.Fprintf(w, "\t%s\t\t\t\t\n", more)
+		}
 	}
 	_ = w.Flush()
 }
@@ -160,6 +151,37 @@ func plain(q resource.Quantity) string {
 		return strconv.FormatInt(n, 10)
 	}
 	return q.String()
+}
+
+// chargedColumns is how wide what a queue is charged may be in one line.
+const chargedColumns = 44
+
+// chargedOf lists what a queue is charged: each resource, its limit, and what the queue deserves.
+func chargedOf(q *v1beta1.Queue) (out []string) {
+	s := q.Status
+	what := map[v1.ResourceName]bool{}
+	for _, list := range []v1.ResourceList{s.Charged, q.Spec.Capability, s.Limits.Deserved} {
+		for name := range list {
+			what[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(what)) {
+		amount := s.Charged[name]
+		text := string(name) + " " + plain(amount)
+		if limit, limited := q.Spec.Capability[name]; limited {
+			text += "/" + plain(limit)
+		}
+		if deserved, guarantee := s.Limits.Deserved[name], s.Limits.Guarantee[name]; deserved.String() != guarantee.String() {
+			text += " (deserves " + plain(deserved) + ")"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// joined joins the texts that are not empty.
+func joined(with string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), with)
 }
 
 // policyOf returns what a Queue itself says about who is evicted for whom, "" for nothing.

@@ -24,11 +24,11 @@ func TestPrintTree(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta1.QueueSpec{Capability: list("cpu", "16", "nvidia.com/gpu", "0")},
 			Status: &v1beta1.QueueStatus{Charged: list("cpu", "3", "memory", "2Gi"), AdmittedGangs: 2, WaitingGangs: 1, Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "4")}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Status: &v1beta1.QueueStatus{Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "8", "memory", "1Gi")},
-			Conditions: []metav1.Condition{{Type: v1beta1.ConditionReady, Reason: "Ready", Message: "limits are in force"}}}},
+			Conditions: []metav1.Condition{{Type: v1beta1.ConditionReady, Reason: "Ready", Message: v1beta1.MessageReady}}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 	}
 	var b strings.Builder
-	printTree(&b, queues)
+	printTree(&b, queues, false)
 	var got []string
 	for line := range strings.Lines(b.String()) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
@@ -36,11 +36,15 @@ func TestPrintTree(t *testing.T) {
 	want := []string{
 		"QUEUE CHARGED ADMITTED WAITING READY MESSAGE",
 		"a cpu 3/16, memory 2Gi, nvidia.com/gpu 0/0 2 1",
-		"a.b cpu 0 (deserves 8), memory 0 (deserves 1Gi) 0 0 Ready limits are in force",
+		"a.b cpu 0 (deserves 8), memory 0 (deserves 1Gi) 0 0 Ready",
 		"new not seen by Basalt yet",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+	b.Reset()
+	if printTree(&b, queues, true); !strings.Contains(b.String(), v1beta1.MessageReady) {
+		t.Errorf("with -o wide:\n%s", b.String())
 	}
 }
 
@@ -52,8 +56,8 @@ func TestPrintPolicies(t *testing.T) {
 			ReclaimMinRuntime: &metav1.Duration{Duration: 10 * time.Minute}, PreemptionDelay: &metav1.Duration{}}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1beta1.QueueSpec{Reclaimable: new(true)}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
-	})
-	for _, want := range []string{"WAITING  POLICY ", " not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s", "not seen by Basalt yet"} {
+	}, false)
+	for _, want := range []string{"READY  MESSAGE", "  not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s\n", "not seen by Basalt yet"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("want %q in\n%s", want, b.String())
 		}

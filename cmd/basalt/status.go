@@ -39,15 +39,15 @@ no shard answers.`,
   basalt status --etcd=https://basalt-etcd:2379 --tls-ca=ca.crt --tls-cert=tls.crt --tls-key=tls.key`}
 	f := cmd.Flags()
 	c.registerDirect(cmd)
-	u.register(cmd, "json or yaml")
+	u.register(cmd, "json, yaml, or wide")
 	e.register(cmd)
 	f.IntVar(&scope.Gangs, "gangs", 20, "maximum number of waiting gangs to print")
 	f.StringVar(&scope.Queue, "queue", "", "only this queue and its descendants")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch u.output {
-		case "", "json", "yaml":
+		case "", "wide", "json", "yaml":
 		default:
-			return fmt.Errorf("--output %q: json or yaml", u.output)
+			return fmt.Errorf("--output %q: json, yaml or wide", u.output)
 		}
 		if err := scope.Check(); err != nil {
 			return fmt.Errorf("--gangs: %w", err)
@@ -67,7 +67,7 @@ no shard answers.`,
 		if err != nil {
 			return err
 		}
-		return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { _ = answer.Text(w, time.Now()) })
+		return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { _ = answer.Text(w, time.Now(), u.output == "wide") })
 	}
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/page"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 )
@@ -206,7 +208,7 @@ func fromObjects(ctx context.Context, config *rest.Config, namespace, name strin
 	return w, nil
 }
 
-// show prints something as JSON or YAML, or as text does.
+// show prints something as JSON or YAML, or as text does: folded to the width of the terminal, but for wide.
 func show(w io.Writer, output string, what any, text func(io.Writer)) error {
 	switch output {
 	case "json":
@@ -220,7 +222,12 @@ func show(w io.Writer, output string, what any, text func(io.Writer)) error {
 		}
 		_, err = w.Write(b)
 		return err
+	case "wide":
+		text(w)
+		return nil
 	}
-	text(w)
-	return nil
+	var b bytes.Buffer
+	text(&b)
+	_, err := io.WriteString(w, page.Fold(b.String(), page.Width(w)))
+	return err
 }

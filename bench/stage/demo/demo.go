@@ -46,6 +46,8 @@ type Options struct {
 	// Keep leaves everything running after the result until the context ends.
 	Keep bool
 	Out  io.Writer
+	// Report is the file that all of the result is written to; Out has what fits a screen. Empty: none is written.
+	Report string
 	// Width of the terminal that Out is; 0 when it is none, and then progress is one line now and then.
 	Width int
 

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -423,17 +427,21 @@ func (s *standIn) deny(ctx context.Context, ref *wire.GangRef, sequence int64) e
 // runStandIn runs the demo at a small scale over a stand-in and returns its result.
 func runStandIn(t *testing.T, scale float64, faults ...string) (result, bool, string) {
 	t.Helper()
-	localtest.Programs(t, "etcd", "kube-apiserver")
+	root, report := localtest.Programs(t, "etcd", "kube-apiserver"), filepath.Join(t.TempDir(), "report")
 	var out bytes.Buffer
 	asked := map[string]bool{}
 	for _, f := range faults {
 		asked[f] = true
 	}
-	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 3, Scale: scale, Out: &out, without: map[int]bool{3: true}, system: func(c *local.Cluster) system {
+	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 3, Scale: scale, Out: &out, Report: report, without: map[int]bool{3: true}, system: func(c *local.Cluster) system {
 		return &standIn{t: t, cluster: c, faults: asked}
 	}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if len(faults) == 0 {
+		wantOneScreen(t, out.String(), report)
+		wantAsInREADME(t, root, out.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	last := lines[len(lines)-1]
@@ -472,6 +480,51 @@ func TestDemoCounts(t *testing.T) {
 	if r.GangsExpected == 0 || r.GangsBound != r.GangsExpected || r.PodsBound < 100 || r.GangsDeniedByQuota == 0 || r.StatusWrites == 0 ||
 		r.PodsPerSecond <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.APIWritesPerPod < 1 || r.ShardFailoverMS <= 0 || r.CoordinatorFailoverMS <= 0 {
 		t.Errorf("result %+v\n%s", r, out)
+	}
+}
+
+// wantOneScreen judges what the demo prints: no line is too wide but the last, which no person reads, the result fits a screen, and it names
+// the report.
+func wantOneScreen(t *testing.T, out, report string) {
+	t.Helper()
+	const lines = 45
+	all := strings.Split(strings.TrimSpace(out), "\n")
+	all = all[:len(all)-1]
+	for _, line := range all {
+		if utf8.RuneCountInString(line) > summaryColumns && !strings.Contains(line, report) {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+	summary := all[slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, "basalt demo, seed ") }):]
+	if len(summary) > lines || !strings.Contains(out, report) {
+		t.Errorf("%d lines; the report %s is named: %t", len(summary), report, strings.Contains(out, report))
+	}
+}
+
+// What README shows of the demo is what it prints, but for the figures.
+func wantAsInREADME(t *testing.T, root, out string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, found := strings.Cut(string(text), "\nbasalt demo, seed ")
+	shown, _, closed := strings.Cut(shown, "```")
+	if !found || !closed {
+		t.Fatal("README shows nothing of the demo")
+	}
+	words := func(line string) string {
+		line = regexp.MustCompile(`[0-9][0-9.]*(ms|s|m[0-9.]+s)?`).ReplaceAllString(line, "N")
+		return strings.Join(strings.Fields(line), " ")
+	}
+	printed := map[string]bool{}
+	for line := range strings.Lines(out) {
+		printed[words(line)] = true
+	}
+	for line := range strings.Lines("basalt demo, seed " + shown) {
+		if !printed[words(line)] {
+			t.Errorf("README shows %q, the demo prints\n%s", line, out)
+		}
 	}
 }
 

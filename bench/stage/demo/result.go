@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/page"
 )
 
-// result is the demo's last line: exactly these keys.
+// result is the last line of the report, and of the output where no person sees it: exactly these keys.
 type result struct {
 	Seed                  uint64  `json:"seed"`
 	Nodes                 int     `json:"nodes"`
@@ -38,7 +40,7 @@ type result struct {
 	ReclaimMS             int64   `json:"reclaim_ms"`
 }
 
-// report prints the table and the last line.
+// report prints the summary, and writes all there is to say into the report.
 func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 	log, err := d.readAuditLog()
 	if err != nil {
@@ -68,30 +70,35 @@ func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 		r.APIWritesPerPod = round2(float64(log.Writes) / float64(pods+teamPods))
 	}
 
-	out := d.Out
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(out, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	fmt.Fprintf(out, "\nbasalt demo, seed %d, %s\n", d.Seed, time.Since(d.begin).Round(time.Second))
-	row("cluster", "%d nodes, %d cores, %d shards, %d coordinators", r.Nodes, r.Cores, r.Shards, coordinators)
-	row("gangs", "%d of %d expected were bound, %d were never to be; %d were denied by quota for a while", bound-len(wrong), expected, len(d.track.gangs)-expected, denied)
-	row("pods", "%d bound, %d of them ran to their end", pods, finished)
-	row("part 1", "%.1f pods/s; create to node: p50 %s, p99 %s", first.rate, first.p50.Round(time.Millisecond), first.p99.Round(time.Millisecond))
-	row("at the fullest", "%.1f %% of the CPU allocated", 100*float64(fullest)/float64(d.plan.cores*1000))
-	row("failover", "shard %s, coordinator %s", orMissing(r.ShardFailoverMS), orMissing(r.CoordinatorFailoverMS))
+	var t table
+	t.row("cluster", "%d nodes, %d cores, %d shards, %d coordinators", r.Nodes, r.Cores, r.Shards, coordinators)
+	t.row("gangs", "%d of %d expected were bound, %d were never to be; %d waited for quota", bound-len(wrong), expected, len(d.track.gangs)-expected, denied)
+	t.row("pods", "%d bound, %d of them ran to their end", pods, finished)
+	t.row("part 1", "%.1f pods/s; create to node: p50 %s, p99 %s", first.rate, first.p50.Round(time.Millisecond), first.p99.Round(time.Millisecond))
+	t.row("at the fullest", "%.1f %% of the CPU allocated", 100*float64(fullest)/float64(d.plan.cores*1000))
+	t.row("failover", "shard %s, coordinator %s", orMissing(r.ShardFailoverMS), orMissing(r.CoordinatorFailoverMS))
 	var bad []string
 	if third != nil {
-		bad = d.reportTeams(row, third)
+		bad = d.reportTeams(&t, third)
 	}
-	row("API writes", "%d by Basalt, %.2f a pod: %s", log.Writes, r.APIWritesPerPod, top(log.Requests, 6))
+	t.row("API writes", "%d by Basalt, %.2f a pod", log.Writes, r.APIWritesPerPod)
+	t.more("", "%s", top(log.Requests, len(log.Requests)))
 	if len(log.Failed) > 0 {
-		row("refused", "%s", top(log.Failed, 6))
+		t.more("refused", "%s", top(log.Failed, len(log.Failed)))
 	}
-	var counts []string
+	var counts, seen []string
 	for _, k := range audit.Kinds {
 		counts = append(counts, fmt.Sprintf("%s %d", k, found.Counts[k]))
+		if found.Counts[k] > 0 {
+			seen = append(seen, counts[len(counts)-1])
+		}
 	}
-	row("audit", "%s", strings.Join(counts, ", "))
+	if len(seen) == 0 {
+		t.row("audit", "no violation, of %d kinds that were looked for all the time", len(audit.Kinds))
+	} else {
+		t.row("audit", "%s; and none of the other %d kinds", strings.Join(seen, ", "), len(audit.Kinds)-len(seen))
+	}
+	t.more("", "%s", strings.Join(counts, ", "))
 
 	add := func(what string, names []string) {
 		if len(names) > 0 {
@@ -113,34 +120,78 @@ func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 		bad = append(bad, "no gang was ever denied by quota")
 	}
 	for _, n := range d.notes {
-		row("note", "%s", n)
+		t.row("note", "%s", n)
 	}
 	for _, b := range bad {
-		row("WRONG", "%s", b)
+		t.row("WRONG", "%s", b)
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
 		return false, fmt.Errorf("encode result: %w", err)
 	}
-	fmt.Fprintf(out, "%s\n", line)
+	title := fmt.Sprintf("basalt demo, seed %d, %s\n", d.Seed, time.Since(d.begin).Round(time.Second))
+	if d.Report != "" {
+		t.row("report", "%s: this, and what users of an evicted gang saw", d.Report)
+		if err := os.WriteFile(d.Report, fmt.Appendf(nil, "%s%s%s\n", title, t.text(true), line), 0o644); err != nil {
+			return false, fmt.Errorf("write report: %w", err)
+		}
+	}
+	fmt.Fprintf(d.Out, "\n%s%s", title, page.Fold(t.text(false), summaryColumns))
+	if d.Width == 0 { // for a program that reads it
+		fmt.Fprintf(d.Out, "%s\n", line)
+	}
 	return len(bad) == 0 && found.Sum() == 0, nil
 }
 
+// summaryColumns is how wide the summary is, so that it fits any screen, as its rows do.
+const summaryColumns = 100
+
+// table is what the demo has to say in the end.
+type table struct{ rows []tableRow }
+
+type tableRow struct {
+	name, text string
+	more       bool // in the report only
+}
+
+// row adds a row of the summary, which the report has, too. Without a name it goes with the row before.
+func (t *table) row(name, format string, args ...any) {
+	t.rows = append(t.rows, tableRow{name, fmt.Sprintf(format, args...), false})
+}
+
+// more adds a row that only the report has.
+func (t *table) more(name, format string, args ...any) {
+	t.rows = append(t.rows, tableRow{name, fmt.Sprintf(format, args...), true})
+}
+
+func (t *table) text(all bool) string {
+	var b strings.Builder
+	for _, r := range t.rows {
+		if all || !r.more {
+			fmt.Fprintf(&b, "  %-15s  %s\n", r.name, r.text)
+		}
+	}
+	return b.String()
+}
+
 // reportTeams prints what part 3 showed, and returns what is wrong about it.
-func (d *demo) reportTeams(row func(name, format string, args ...any), third *thirdPart) (bad []string) {
+func (d *demo) reportTeams(out *table, third *thirdPart) (bad []string) {
 	d.track.mu.Lock()
 	defer d.track.mu.Unlock()
 	t := d.track.teams
-	lines := func(name, text string) {
+	lines := func(text string) {
 		for line := range strings.Lines(strings.TrimSpace(text)) {
-			row(name, "  %s", strings.TrimRight(line, "\n"))
-			name = ""
+			out.more("", "  %s", strings.TrimRight(line, "\n"))
 		}
 	}
-	row("part 3", "queue %s may have %d cores, %s and %s deserve %d each; gangs of %d pods of %d cores", shared, sharedCores, batchTeam, prodTeam, deservedCores, teamPods, teamPodCores)
-	row("", "so that it is quick, queue %s has reclaimMinRuntime %s (by default 60s) and preemptionDelay %s (10s)", shared, time.Duration(reclaimMinRuntime), preemptionDelay)
-	for _, line := range t.rows(third.came) {
-		row("", "%s", line)
+	out.row("part 3", "queue %s may have %d cores, %s and %s deserve %d each; gangs of %d pods of %d cores", shared, sharedCores, batchTeam, prodTeam, deservedCores, teamPods, teamPodCores)
+	out.more("", "so that it is quick, queue %s has reclaimMinRuntime %s (by default 60s) and preemptionDelay %s (10s)", shared, time.Duration(reclaimMinRuntime), preemptionDelay)
+	for _, r := range t.rows(third.came) {
+		if r.words {
+			out.row("", "%s", r.text)
+		} else {
+			out.more("", "%s", r.text)
+		}
 	}
 	var pairs []string
 	evictions, runs := 0, 0
@@ -150,36 +201,36 @@ func (d *demo) reportTeams(row func(name, format string, args ...any), third *th
 			pairs = append(pairs, g.name+g.forWhom())
 		}
 	}
-	row("evicted", "%d gangs: %s", evictions, strings.Join(pairs, ", "))
+	out.more("evicted", "%d gangs: %s", evictions, strings.Join(pairs, ", "))
 	for _, g := range t.gangs {
 		if lines := g.traced(); g.name == third.claimant && lines != nil {
-			row("the claim of "+g.name, "%s", lines[0])
+			out.more("the claim of "+g.name, "%s", lines[0])
 			for _, line := range lines[1:] {
-				row("", "%s", line)
+				out.more("", "%s", line)
 			}
 		}
 	}
 	if third.evicted != "" {
-		row("", "events of PodGroup %s, for which it was, and %s:", third.claimant, third.evicted)
-		lines("", cmp.Or(third.claimed, "(not written: too many events)")+"\n"+cmp.Or(third.event, "(not written: too many events)"))
-		row("", "conditions of PodGroup %s, while it was evicted and while it waited:", third.evicted)
-		lines("", third.target+third.condition)
-		row("", "basalt why %s/%s", teamsNamespace, third.evicted)
-		lines("", third.why)
-		row("", "basalt queue list %s", shared)
-		lines("", third.queues)
+		out.more("", "events of PodGroup %s, for which it was, and %s:", third.claimant, third.evicted)
+		lines(cmp.Or(third.claimed, "(not written: too many events)") + "\n" + cmp.Or(third.event, "(not written: too many events)"))
+		out.more("", "conditions of PodGroup %s, while it was evicted and while it waited:", third.evicted)
+		lines(third.target + third.condition)
+		out.more("", "basalt why %s/%s", teamsNamespace, third.evicted)
+		lines(third.why)
+		out.more("", "basalt queue list %s", shared)
+		lines(third.queues)
 	}
 	inPart := "never in part"
 	if len(t.inPart) > 0 || !third.whole {
 		inPart = "not only so, see below"
 	}
-	row("whole", "%d gangs ran %d times with all %d pods, %s: at most %s from a gang's first Binding to its last, and %s from its first eviction to its last", len(t.gangs), runs, teamPods,
+	out.row("whole", "%d gangs ran %d times with all %d pods, %s: at most %s from a gang's first Binding to its last, and %s from its first eviction to its last", len(t.gangs), runs, teamPods,
 		inPart, t.toStart.Round(time.Millisecond), t.toLeave.Round(time.Millisecond))
 	if third.evicted != "" {
-		row("see it yourself", "make demo ends its cluster; bin/basalt-bench demo --keep leaves it, and prints what to export. Then:")
-		row("", "  kubectl describe podgroup -n %s %s %s   (their events stay for an hour)", teamsNamespace, third.claimant, third.evicted)
-		row("", "  bin/basalt why %s/%s   (why it waits, or that it runs again)", teamsNamespace, third.evicted)
-		row("", "  bin/basalt queue list %s", shared)
+		out.more("see it yourself", "make demo ends its cluster; bin/basalt-bench demo --keep leaves it, and prints what to export. Then:")
+		out.more("", "  kubectl describe podgroup -n %s %s %s   (their events stay for an hour)", teamsNamespace, third.claimant, third.evicted)
+		out.more("", "  bin/basalt why %s/%s   (why it waits, or that it runs again)", teamsNamespace, third.evicted)
+		out.more("", "  bin/basalt queue list %s", shared)
 	}
 	if !third.whole {
 		bad = append(bad, "part 3: the teams did not get what they deserve, see the notes")
@@ -188,7 +239,7 @@ func (d *demo) reportTeams(row func(name, format string, args ...any), third *th
 	case evictions < prodGangs:
 		bad = append(bad, fmt.Sprintf("part 3: %d gangs were to be evicted, and %d were", prodGangs, evictions))
 	case evictions > prodGangs: // a pod did not leave in time, for example
-		row("note", "part 3: %d gangs would have been enough, and %d were evicted", prodGangs, evictions)
+		out.row("note", "part 3: %d gangs would have been enough, and %d were evicted", prodGangs, evictions)
 	}
 	for _, s := range t.inPart {
 		bad = append(bad, "part 3: "+s)

@@ -3,6 +3,8 @@ package demo
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,19 +27,25 @@ func TestDemoTakesBack(t *testing.T) {
 	localtest.Programs(t, "etcd", "kube-apiserver")
 	program := localtest.Basalt(t)
 	var out bytes.Buffer
+	report := filepath.Join(t.TempDir(), "report")
 	sampled := map[string]float64{}
-	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 2, Scale: 0.02, Out: &out, without: map[int]bool{1: true, 2: true}, system: func(c *local.Cluster) system {
+	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 2, Scale: 0.02, Out: &out, Report: report, without: map[int]bool{1: true, 2: true}, system: func(c *local.Cluster) system {
 		return &sampledAtStop{&processes{cluster: c, shards: 2, program: program}, t, sampled}
 	}})
 	t.Log(out.String())
 	if err != nil || !ok {
 		t.Fatalf("ok %t: %v", ok, err)
 	}
-	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBBBBBBBPPPPPPPPPPPP]    192    192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
+	wantOneScreen(t, out.String(), report)
+	written, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBPPPPPP]    192   192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
 		"PodGroupInitiallyScheduled=False, ", "QuotaReserved=False, QuotaExceeded: ", "18 gangs ran 24 times with all 8 pods, never in part: ", "kubectl describe podgroup -n teams prod-",
 		"the claim of prod-", "the claim is written, which decides: batch-", "the last of them is gone", "what they left is charged to the gang", "all of its pods have nodes"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output lacks %q", want)
+		if !strings.Contains(string(written), want) {
+			t.Errorf("the report lacks %q:\n%s", want, written)
 		}
 	}
 	for name, want := range map[string]float64{`basalt_evicted_gangs_total{rule="reclaim"}`: 6, `basalt_evicted_gangs_total{rule="preempt"}`: 0, `basalt_claims_total{outcome="made"}`: 6, `basalt_claims_total{outcome="dropped"}`: 0} {
@@ -128,7 +136,10 @@ func TestTeams(t *testing.T) {
 		if in := strings.Join(x.inPart, "; "); g.runs != c.runs || g.evicted != c.evicted || len(x.lost) != c.lost || in != c.inPart {
 			t.Errorf("%s: %d runs, evicted %d times, %d pods lost; %s", c.name, g.runs, g.evicted, len(x.lost), in)
 		}
-		rows := strings.Join(x.rows(begin), "\n")
+		rows := ""
+		for _, r := range x.rows(begin) {
+			rows += r.text + "\n"
+		}
 		if want := g.evicted > 0; strings.Contains(rows, "batch-00 is evicted for prod-00") != want && c.inPart == "" {
 			t.Errorf("%s:\n%s", c.name, rows)
 		}

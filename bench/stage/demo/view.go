@@ -29,7 +29,7 @@ type view struct {
 func newView(d *demo) *view { return &view{d: d} }
 
 func (v *view) run(ctx context.Context) {
-	every := 3 * time.Second
+	every := 5 * time.Second
 	if v.d.Width > 0 {
 		every = 400 * time.Millisecond
 	}
@@ -94,12 +94,11 @@ func (v *view) line() string {
 	v.measure()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	words := fmt.Sprintf("%d of %d pods bound, %.0f/s; %d gangs; CPU %.0f %%", t.bound, d.pods.Load(), v.rate, len(t.complete), d.share(t.cpu))
 	if strings.HasPrefix(d.phase.Load().(string), "part 3") {
-		return fmt.Sprintf("%4.0fs  %-42s cores: batch %d, prod %d, of %d; gangs: %d of batch run, %d of prod, %d evicted", time.Since(d.begin).Seconds(), d.phase.Load(),
-			t.teams.cores(batchTeam), t.teams.cores(prodTeam), sharedCores, t.teams.in(batchTeam, whole), t.teams.in(prodTeam, whole), len(t.teams.evicted()))
+		words = fmt.Sprintf("cores: batch %d, prod %d, of %d; %d gangs evicted", t.teams.cores(batchTeam), t.teams.cores(prodTeam), sharedCores, len(t.teams.evicted()))
 	}
-	return fmt.Sprintf("%4.0fs  %-42s pods %d created, %d bound, %d finished, %.0f/s; %d gangs bound, %d denied by quota; CPU %.1f %%; table epoch %d, %s leads",
-		time.Since(d.begin).Seconds(), d.phase.Load(), d.pods.Load(), t.bound, t.finished, v.rate, len(t.complete), len(t.denied), d.share(t.cpu), t.epoch(), orNobody(t.store.Leader.GetName()))
+	return cut(fmt.Sprintf("%4.0fs  %-40s  %s", time.Since(d.begin).Seconds(), strings.Replace(d.phase.Load().(string), ", the active coordinator,", "", 1), words), summaryColumns)
 }
 
 // measure keeps the rate of bindings of the last seconds.
