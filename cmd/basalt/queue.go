@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -210,26 +211,80 @@ func policyOf(s *v1beta1.QueueSpec) string {
 
 func queueSwitchCommand(verb, short string, closed bool) *cobra.Command {
 	var u user
-	cmd := &cobra.Command{Use: verb + " QUEUE", Short: short, Args: cobra.ExactArgs(1)}
+	var timeout time.Duration
+	cmd := &cobra.Command{Use: verb + " QUEUE", Short: short, Args: cobra.ExactArgs(1),
+		Long: short + `.
+
+The spec is changed at once, and the command returns when the coordinator goes by it and the status says so.`}
 	u.register(cmd, "unused")
 	_ = cmd.Flags().MarkHidden("output")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the status; 0 means do not wait")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout+30*time.Second)
 		defer cancel()
 		clients, err := u.queues()
 		if err != nil {
 			return err
 		}
 		patch := fmt.Appendf(nil, `{"spec":{"closed":%t}}`, closed)
-		err = clients.Basalt.Patch(types.MergePatchType).Resource("queues").Name(args[0]).Body(patch).Do(ctx).Error()
+		var q v1beta1.Queue
+		err = clients.Basalt.Patch(types.MergePatchType).Resource("queues").Name(args[0]).Body(patch).Do(ctx).Into(&q)
 		switch {
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("there is no queue %q", args[0])
 		case err != nil:
 			return fmt.Errorf("%s queue %q: %w", verb, args[0], err)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "queue %q is %s\n", args[0], map[bool]string{true: "closed: gangs in it and below it wait", false: "open"}[closed])
+		said := fmt.Sprintf("queue %q is %s", q.Name, map[bool]string{true: "closed: gangs in it and below it wait", false: "open"}[closed])
+		if timeout > 0 {
+			get := func(ctx context.Context) (*v1beta1.Queue, error) {
+				var now v1beta1.Queue
+				err := clients.Basalt.Get().Resource("queues").Name(q.Name).Do(ctx).Into(&now)
+				return &now, err
+			}
+			more, err := awaitSwitch(ctx, &q, timeout, get)
+			if err != nil {
+				return fmt.Errorf("%s queue %q: %w", verb, q.Name, err)
+			}
+			said += more
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), said)
 		return nil
 	}
 	return cmd
+}
+
+// switchEvery is how often a Queue is read that was closed or opened. Its status is written within 2 seconds.
+const switchEvery = 250 * time.Millisecond
+
+// awaitSwitch waits until the status of a Queue is about the spec that was written, and returns what has to be said beside: that it
+// admits nothing although it is open, or that nobody could see whether it does.
+func awaitSwitch(ctx context.Context, written *v1beta1.Queue, timeout time.Duration, get func(context.Context) (*v1beta1.Queue, error)) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("its spec says so, but after %s its status does not yet; "+
+		"it is done as soon as a coordinator reads it: see basalt status", timeout))
+	defer cancel()
+	for {
+		now, err := get(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case apierrors.IsForbidden(err):
+			return "; you may not get it, so when its status says so is not awaited", nil
+		case apierrors.IsNotFound(err) || err == nil && now.UID != written.UID:
+			return "", errors.New("somebody has deleted it")
+		case err == nil && now.Spec.Closed != written.Spec.Closed:
+			return "", errors.New("somebody else has changed it again")
+		case err == nil && now.Status != nil && now.Status.ObservedGeneration >= written.Generation:
+			c := meta.FindStatusCondition(now.Status.Conditions, v1beta1.ConditionReady)
+			if c != nil && c.Status != metav1.ConditionTrue && !written.Spec.Closed {
+				return fmt.Sprintf("; it is not ready: %s: %s", c.Reason, c.Message), nil
+			}
+			return "", nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(switchEvery):
+		}
+	}
 }

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api/v1beta1"
 )
@@ -61,5 +67,56 @@ func TestPrintPolicies(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("want %q in\n%s", want, b.String())
 		}
+	}
+}
+
+// A queue is closed or open when its status says so, or it is said why that is not known.
+func TestAwaitSwitch(t *testing.T) {
+	queue := func(uid string, closed bool, observed int64, reason string) *v1beta1.Queue {
+		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: types.UID(uid), Generation: 2}, Spec: v1beta1.QueueSpec{Closed: closed}}
+		if reason != "" {
+			status := metav1.ConditionFalse
+			if reason == v1beta1.ReasonReady {
+				status = metav1.ConditionTrue
+			}
+			q.Status = &v1beta1.QueueStatus{ObservedGeneration: observed,
+				Conditions: []metav1.Condition{{Type: v1beta1.ConditionReady, Status: status, Reason: reason, Message: "words"}}}
+		}
+		return q
+	}
+	about := schema.GroupResource{Resource: "queues"}
+	for _, row := range []struct {
+		what   string
+		closed bool
+		then   []any // *v1beta1.Queue or error
+		says   string
+		fails  string
+	}{
+		{"closed", true, []any{queue("u", true, 1, "Ready"), queue("u", true, 2, "Closed")}, "", ""},
+		{"open", false, []any{queue("u", false, 0, ""), queue("u", false, 2, "Ready")}, "", ""},
+		{"open below one that is closed", false, []any{queue("u", false, 2, "ParentClosed")}, "; it is not ready: ParentClosed: words", ""},
+		{"not to be seen", true, []any{apierrors.NewForbidden(about, "q", errors.New("no"))}, "; you may not get it, so when its status says so is not awaited", ""},
+		{"an API server away", true, []any{errors.New("refused"), queue("u", true, 3, "Closed")}, "", ""},
+		{"opened meanwhile", true, []any{queue("u", false, 3, "Ready")}, "", "somebody else has changed it again"},
+		{"deleted", true, []any{apierrors.NewNotFound(about, "q")}, "", "somebody has deleted it"},
+		{"made anew", true, []any{queue("v", true, 2, "Closed")}, "", "somebody has deleted it"},
+		{"nobody leads", true, []any{queue("u", true, 1, "Ready")}, "", "it is done as soon as a coordinator reads it"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			then := row.then
+			says, err := awaitSwitch(t.Context(), queue("u", row.closed, 0, ""), time.Minute, func(context.Context) (*v1beta1.Queue, error) {
+				now := then[0]
+				if len(then) > 1 {
+					then = then[1:]
+				}
+				if err, failed := now.(error); failed {
+					return nil, err
+				}
+				return now.(*v1beta1.Queue), nil
+			})
+			if says != row.says || (err == nil) != (row.fails == "") || err != nil && !strings.Contains(err.Error(), row.fails) {
+				t.Errorf("%s: %q, %v", row.what, says, err)
+			}
+		})
 	}
 }
