@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"basalt.dev/basalt/api/page"
 )
 
 // InUse is the error of a check that found something in use which is refused.
@@ -59,14 +62,22 @@ func (c *command) read(cmd *cobra.Command) (*Objects, error) {
 	switch c.file {
 	case "":
 	case "-":
-		return ReadFile(cmd.InOrStdin())
+		o, err := ReadFile(cmd.InOrStdin())
+		if err != nil {
+			err = fmt.Errorf("read standard input: %w", err)
+		}
+		return o, err
 	default:
 		f, err := os.Open(c.file)
 		if err != nil {
 			return nil, fmt.Errorf("--filename: %w", err)
 		}
 		defer f.Close()
-		return ReadFile(f)
+		o, err := ReadFile(f)
+		if err != nil {
+			err = fmt.Errorf("read %s: %w", c.file, err)
+		}
+		return o, err
 	}
 	namespace, configMap, ok := strings.Cut(c.configMap, "/")
 	if !ok || namespace == "" || configMap == "" {
@@ -120,11 +131,14 @@ func (c *command) print(out io.Writer, rows []Row) error {
 		_, err := fmt.Fprintln(out, "nothing of Volcano's is in use")
 		return err
 	}
-	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	_, err := fmt.Fprintln(t, "VERDICT\tOBJECTS\tWHAT\tFIRST\tWHAT BASALT DOES")
 	for _, row := range rows {
 		_, e := fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\n", row.Verdict, row.Count, row.What, row.First, row.Note)
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, t.Flush())
+	err = errors.Join(err, t.Flush())
+	_, e := io.WriteString(out, page.Fold(b.String(), page.Width(out)))
+	return errors.Join(err, e)
 }

@@ -3,10 +3,14 @@ package migrate
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"basalt.dev/basalt/api/page"
 )
 
 // plain is a cluster of a user who has changed nothing of Volcano's defaults.
@@ -172,11 +176,37 @@ func TestCommand(t *testing.T) {
 	if !errors.As(err, &inUse) || inUse.ExitCode() != 2 || inUse.Rows != strings.Count(out, `"verdict":"refused"`) || inUse.Rows < 4 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err = run(t, "", "check"); err != nil || out != "nothing of Volcano's is in use\n" {
+	out, _ = run(t, rich, "check")
+	for line := range strings.Lines(out) {
+		if utf8.RuneCountInString(line) > page.Widest+1 {
+			t.Errorf("too wide: %s", line)
+		}
+	}
+	if out, err = run(t, "apiVersion: v1\nitems: []\nkind: List\n", "check"); err != nil || out != "nothing of Volcano's is in use\n" {
 		t.Errorf("%v %q", err, out)
 	}
-	if _, err = run(t, "{]", "check"); err == nil || errors.As(err, &inUse) {
-		t.Errorf("a file that cannot be read: %v", err)
+}
+
+// A file that is not what kubectl printed is refused in words that help.
+func TestReadFileRefuses(t *testing.T) {
+	for _, row := range []struct{ text, says string }{
+		{"", "it has none of Volcano's Queues"},
+		{"---\n---\n", "it has none of Volcano's Queues"},
+		{"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}\n", "and no pod, but Deployment; --help says"},
+		{"NAME   READY   STATUS\na      1/1     Running\n", "document 1 is no object as kubectl prints it"},
+		{"{]", "document 1 is no object"},
+		{"{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n[]", "document 2 is no object"},
+		{"{apiVersion: v1, kind: List, items: [1]}", "document 1"},
+		{"{apiVersion: v1, kind: Pod, metadata: {name: a, labels: 7}}", "document 1: read Pod /a: "},
+		{"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
+			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nkind: Pod\n", "document 1"},
+	} {
+		if _, err := ReadFile(strings.NewReader(row.text)); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%.60q: %v", row.text, err)
+		}
+	}
+	if _, err := io.ReadAll(&bounded{strings.NewReader("four"), 3}); err == nil || !strings.Contains(err.Error(), "larger than 1024 MiB") {
+		t.Errorf("above the bound: %v", err)
 	}
 }
 
