@@ -30,6 +30,7 @@ import (
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
+	"basalt.dev/basalt/deploy"
 	"basalt.dev/basalt/deploy/install"
 )
 
@@ -115,7 +116,7 @@ func TestChartRendersTheBase(t *testing.T) {
 			if components != "" {
 				components = "components:\n" + components
 			}
-			base := byName(t, parse(t, render(t, "resources: [deploy]\n"+components)))
+			base := byName(t, parse(t, render(t, "resources: [deploy/crds, deploy]\n"+components)))
 			chart := byName(t, template(t, valuesOf(overlays)...))
 			var found []string
 			for _, name := range slices.Sorted(maps.Keys(base)) {
@@ -649,7 +650,7 @@ func TestChartTakesOver(t *testing.T) {
 	c := localtest.Cluster(t, local.Options{})
 	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	kubeconfig := must[string](t)(c.Kubeconfig(local.Admin))
-	objects := base(t)
+	objects := append(must[[]*unstructured.Unstructured](t)(deploy.CRDs()), base(t)...)
 	rank := map[string]int{"Namespace": -1}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	if err := install.Apply(t.Context(), c.Config(local.Admin), objects, false); err != nil {

@@ -18,7 +18,8 @@ import (
 //go:embed *.yaml crds/*.yaml gangs/*.yaml examples/*.yaml examples/production/*.yaml
 var Files embed.FS
 
-// Kustomization returns the files that deploy/kustomization.yaml applies, in its order.
+// Kustomization returns the files that deploy/kustomization.yaml applies, in its order. The definitions are not among
+// them.
 func Kustomization() ([]string, error) {
 	var k struct {
 		Resources []string `json:"resources"`
@@ -41,7 +42,9 @@ func CRDs() ([]*unstructured.Unstructured, error) {
 	}
 	var paths []string
 	for _, e := range entries {
-		paths = append(paths, "crds/"+e.Name())
+		if e.Name() != "kustomization.yaml" {
+			paths = append(paths, "crds/"+e.Name())
+		}
 	}
 	return Objects(paths...)
 }
