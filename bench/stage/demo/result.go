@@ -72,7 +72,8 @@ func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 
 	var t table
 	t.row("cluster", "%d nodes, %d cores, %d shards, %d coordinators", r.Nodes, r.Cores, r.Shards, coordinators)
-	t.row("gangs", "%d of %d expected were bound, %d were never to be; %d waited for quota", bound-len(wrong), expected, len(d.track.gangs)-expected, denied)
+	t.row("gangs", "%d of %d schedulable bound, %d unschedulable by design, %d waited for quota",
+		bound-len(wrong), expected, len(d.track.gangs)-expected, denied)
 	t.row("pods", "%d bound, %d of them ran to their end", pods, finished)
 	t.row("part 1", "%.1f pods/s; create to node: p50 %s, p99 %s", first.rate, first.p50.Round(time.Millisecond), first.p99.Round(time.Millisecond))
 	t.row("at the fullest", "%.1f %% of the CPU allocated", 100*float64(fullest)/float64(d.plan.cores*1000))
