@@ -1,6 +1,7 @@
 // Package script runs the cores' tests that read like conversations: testdata/*.txt, in the manner of etcd-io/raft's. A
 // line that starts at the margin is a command, the lines indented below it are what the core put out, # begins a comment.
-// With -rewrite the outputs are written anew, and the difference is for a person to judge.
+// Sentences for people are printed by code: sentences.txt has them, and nothing else changes with their words.
+// With -rewrite the outputs are rewritten, and a person reviews the difference.
 package script
 
 import (
@@ -36,6 +37,11 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)
 	}
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, played := newCoder(wd), 0
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
@@ -53,9 +59,10 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 					continue
 				}
 				for _, out := range play(fmt.Sprintf("%s:%d", file, i+1), line) {
-					got.WriteString("  " + out + "\n")
+					got.WriteString("  " + codes.line(file, out) + "\n")
 				}
 			}
+			played++
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
 					t.Fatal(err)
@@ -66,6 +73,11 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 				t.Errorf("%s differs; run go test . -rewrite and look at the difference. Now:\n%s", file, got.String())
 			}
 		})
+	}
+	if played == len(files) {
+		for _, problem := range codes.problems() {
+			t.Error(problem)
+		}
 	}
 }
 
