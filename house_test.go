@@ -105,6 +105,28 @@ func TestREADMENamesRealTargets(t *testing.T) {
 	}
 }
 
+// TestProtocolIsShort: the protocol is what a newcomer reads. Details and reasons are in api/DECISIONS.md, by headings
+// that the protocol links to.
+func TestProtocolIsShort(t *testing.T) {
+	const most = 2500
+	protocol, err := os.ReadFile("api/PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if words := len(strings.Fields(string(protocol))); words > most {
+		t.Errorf("api/PROTOCOL.md has %d words; %d are enough", words, most)
+	}
+	decisions, err := os.ReadFile("api/DECISIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`\(DECISIONS\.md#([a-z-]+)\)`).FindAllStringSubmatch(string(protocol), -1) {
+		if !strings.Contains(strings.ToLower(string(decisions)), "\n## "+m[1]+"\n") {
+			t.Errorf("api/PROTOCOL.md links to %s, which is no heading of api/DECISIONS.md", m[1])
+		}
+	}
+}
+
 // TestDocsNameWhatExists: links in the pages of deploy lead somewhere, the targets, flags and files that they name are there, and the
 // index names each page.
 func TestDocsNameWhatExists(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package api holds the types that all parts of Basalt share: resource vectors, queue paths, buckets and the table of their owners,
 // ranks, and the reduced forms of pods and nodes. It decides nothing and has no state. GLOSSARY.md explains the words that are
-// used everywhere, PROTOCOL.md the protocol.
+// used everywhere, PROTOCOL.md the protocol, DECISIONS.md the reasons.
 //
 // Invariants:
 //   - An amount of a resource is an int64: milli-units for cpu, bytes for memory and storage, whole units for everything

@@ -121,7 +121,12 @@ func (q *queue) judges(delta api.Resources) (path string, b band) {
 	return "", aboveDeserved
 }
 
-var bandWords = map[band]string{withinGuarantee: "within its guarantee", withinDeserved: "within what it deserves", aboveDeserved: "above what it deserves"}
+// bandWords say where a queue is once a gang is admitted to it.
+var bandWords = map[band]string{
+	withinGuarantee: "keeps queue %q within its guarantee",
+	withinDeserved:  "keeps queue %q within its deserved share",
+	aboveDeserved:   "puts queue %q above its deserved share",
+}
 
 // text returns what a tenant may hear: of its own queue the amounts, of the queues above what is missing there, and of other
 // gangs no more than how many there are.
@@ -165,26 +170,30 @@ func (l *shortfall) message(r *request, w denialText) string {
 	text := ""
 	switch q := l.queue.path; l.reason {
 	case wire.DenyReason_DENY_QUOTA:
-		text = fmt.Sprintf("queue %q has insufficient %s: %s short (%s)", q, l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q has insufficient %s: short of %s (%s)", q, l.resource, amount(l.short), asks)
 		if l.afterOthers {
-			text = fmt.Sprintf("queue %q has insufficient %s once the gangs that wait for nodes have started: %s short (%s)", q, l.resource, amount(l.short), asks)
+			text = fmt.Sprintf("queue %q has insufficient %s once the gangs that wait for nodes have started: short of %s (%s)",
+				q, l.resource, amount(l.short), asks)
 		}
 	case wire.DenyReason_DENY_GUARANTEE:
-		text = fmt.Sprintf("queue %q keeps %s %s free for the guarantees of other queues: %s short (%s)",
+		text = fmt.Sprintf("queue %q keeps %s %s free for the guarantees of other queues: short of %s (%s)",
 			q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_RESERVED_FOR_OLDER:
-		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: %s short (%s)", q, amount(l.kept), l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q keeps %s %s free for 1 gang that has waited longer: short of %s (%s)",
+			q, amount(l.kept), l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_PROMISED:
-		text = fmt.Sprintf("queue %q keeps %s for gangs that take back what their queues may have: %s short (%s)", q, l.resource, amount(l.short), asks)
+		text = fmt.Sprintf("queue %q reserves %s for gangs that reclaim their share: short of %s (%s)",
+			q, l.resource, amount(l.short), asks)
 	case wire.DenyReason_DENY_CLAIMING:
 		text = fmt.Sprintf("gangs that are being evicted for it: %d; it starts when they are gone", len(r.gang.res.claim.victims))
 	case wire.DenyReason_DENY_SUPPLY:
 		if l.vain { // its home knows more
 			return "the nodes lack room for it"
 		}
-		text = fmt.Sprintf("the nodes lack room for it: %s %s short (%s)", amount(l.short), l.resource, asks)
+		text = fmt.Sprintf("the nodes lack room for it: short of %s %s (%s)", amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_UNPREEMPTIBLE:
-		text = fmt.Sprintf("queue %q lends nothing beyond what it deserves to gangs with preemptible: false: %s %s short (%s)", q, amount(l.short), l.resource, asks)
+		text = fmt.Sprintf("queue %q does not lend to non-preemptible gangs: short of %s %s (%s)",
+			q, amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
@@ -198,11 +207,11 @@ func (l *shortfall) message(r *request, w denialText) string {
 	case wire.DenyReason_DENY_QUEUE_NOT_LEAF:
 		text = fmt.Sprintf("queue %q has child queues: only leaf queues admit gangs", q)
 	case wire.DenyReason_DENY_REFILLING:
-		text = "shards are still reporting what is bound: the control store is new, was restored or lost a record, or all shards started over"
+		text = "rebuilding state: waiting for shards to report bound pods"
 	}
 	if l.waits() {
 		if w.judged != "" {
-			text += fmt.Sprintf("; with it, queue %q is %s", w.judged, bandWords[w.band])
+			text += fmt.Sprintf("; admitting it %s", fmt.Sprintf(bandWords[w.band], w.judged))
 		}
 		text += w.detail
 	}

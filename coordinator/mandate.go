@@ -76,8 +76,8 @@ type pause struct {
 }
 
 const (
-	foundYoung = "gangs that may be evicted for it got their quota too short a time ago"
-	foundTaken = "gangs that may be evicted for it make room for others already"
+	foundYoung = "gangs that may be evicted for it were admitted too recently"
+	foundTaken = "gangs that may be evicted for it are already being evicted for other gangs"
 	foundStale = "the evictions that were planned for it were overtaken by other changes"
 )
 
@@ -86,7 +86,7 @@ const maxWhy = 256
 
 const (
 	notPreemptible = "it may not be evicted"
-	tooYoung       = "it started too short a time ago"
+	tooYoung       = "it was admitted too recently"
 	notCharged     = "it is not charged, or leaves"
 	claimedAlready = "it makes room for another gang already"
 	displacedIt    = "it took the place of the gang that is to start, directly or through others"

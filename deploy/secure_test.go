@@ -272,7 +272,8 @@ func TestSecureFromTheFirstApply(t *testing.T) {
 			t.Errorf("%s runs with\n%s", b.Name(), now)
 		}
 	}
-	w.configure(both, head+"log: {level: loud}\n", `log.level is \"loud\"`, "the configuration stays as it was")
+	w.configure(both, head+"log: {level: loud}\n", `log.level is \"loud\"`,
+		"invalid configuration, keeping the previous one")
 	w.configure(both, head, "field=log.level value=info")
 	for _, b := range both {
 		if n := b.Starts(); n != 1 {

@@ -16,7 +16,7 @@
 //   - What can be judged within one stream (one revision of the store; the pods in watch order) is judged at once.
 //   - What needs two streams is judged only when it has lasted longer than the streams can lag: they are not ordered
 //     against each other, and an auditor that cries wolf is switched off.
-//   - What was so before the auditor came is not held against anyone; it only may not get worse.
+//   - Violations older than the auditor are reported only if they worsen.
 package audit
 
 import (

@@ -265,7 +265,8 @@ func TestAuditorJudgesByItself(t *testing.T) {
 		}},
 		{"Unschedulable, for quota would admit it", "", "", func(w *world) {
 			w.pod("p", "1")
-			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "the nodes lack room for it: 4 cpu short (gang requests 8)"))
+			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable,
+				"the nodes lack room for it: short of 4 cpu (gang requests 8)"))
 			w.pass(10 * time.Second)
 		}},
 		{"Unschedulable, and its PodGroup is shown later", "", "", func(w *world) {

@@ -301,7 +301,7 @@ func Follow(ctx context.Context, file string, first Configuration, live Live, fl
 		if err != nil {
 			if failed != err.Error() {
 				failed = err.Error()
-				log.Error("the configuration stays as it was", "error", err)
+				log.Error("invalid configuration, keeping the previous one", "error", err)
 			}
 			continue
 		}
@@ -309,7 +309,7 @@ func Follow(ctx context.Context, file string, first Configuration, live Live, fl
 		for _, path := range changed(told, c) {
 			switch effect := live[path]; {
 			case flags[path]:
-				log.Warn("configuration changed: a flag of this process wins over it", "field", path)
+				log.Warn("configuration changed: overridden by a flag", "field", path)
 			case effect != nil:
 				log.Info("configuration changed", "field", path, "value", effect(c))
 			default:

@@ -25,7 +25,9 @@ var (
 	KubeRequestDuration = declare(Metric{Name: "basalt_kube_request_duration_seconds", Kind: Histogram, Labels: []string{"method"}, Buckets: calls,
 		Help: "Time until the API server responded. Of a watch, until it began."})
 	WatchProgress = declare(Metric{Name: "basalt_watch_progress_timestamp_seconds", Kind: Gauge, Labels: []string{"resource"},
-		Help: "When a list or watch last brought something, in Unix time. The API server sends a bookmark once a minute even if nothing changes, so more than a few minutes mean that the process sees an old state."})
+		Help: "Unix time of the last list, event or bookmark. " +
+			"The API server sends a bookmark once a minute even if nothing changes, " +
+			"so more than a few minutes mean that the process sees an old state."})
 	WatchLists = declare(Metric{Name: "basalt_watch_lists_total", Kind: Counter, Labels: []string{"resource"},
 		Help: "Lists of a resource: at the start, after a takeover, and where a watch could not be resumed."})
 	WatchFailures = declare(Metric{Name: "basalt_watch_failures_total", Kind: Counter, Labels: []string{"resource"},
@@ -76,7 +78,8 @@ var (
 	ShardAPIWrites = declare(Metric{Name: "basalt_shard_api_writes_total", Kind: Counter, Labels: []string{"kind", "outcome"},
 		Help: "Writes to the API server other than Bindings, by kind and outcome.", Absent: "no such write was sent"})
 	ShardDisrupted = declare(Metric{Name: "basalt_shard_disrupted_pods_total", Kind: Counter,
-		Help: "Pods that were evicted although a PodDisruptionBudget did not allow it: budgets are preferred against, but are no veto."})
+		Help: "Pods that were evicted although a PodDisruptionBudget did not allow it: " +
+			"budgets lower a victim's rank, but do not block its eviction."})
 	ShardEventsDropped = declare(Metric{Name: "basalt_shard_events_dropped_total", Kind: Counter,
 		Help: "Kubernetes events about waiting and started gangs that were not written, because a namespace or the shard had no budget left. The conditions say the same."})
 	ShardTransactions = declare(Metric{Name: "basalt_shard_transactions_total", Kind: Counter, Labels: []string{"kind", "accepted"},
@@ -132,7 +135,8 @@ var (
 	CoordinatorDenials = declare(Metric{Name: "basalt_coordinator_denials_total", Kind: Counter, Labels: []string{"reason"},
 		Help: "Denials sent, by reason. A gang that waits is told again when the reason changes."})
 	Claims = declare(Metric{Name: "basalt_claims_total", Kind: Counter, Labels: []string{"outcome"},
-		Help: "Claims of gangs for which others are evicted, by outcome: made, or dropped before the gang was granted what they leave. The difference has ended well, or stands."})
+		Help: "Claims of gangs for which others are evicted, by outcome: made, or dropped before " +
+			"the gang was granted what they leave. Made minus dropped: completed or in progress."})
 	EvictedGangs = declare(Metric{Name: "basalt_evicted_gangs_total", Kind: Counter, Labels: []string{"rule"},
 		Help: "Gangs evicted, by rule: reclaim (a queue takes back what it deserves), preempt (a higher priority in the " +
 			"same queue) or stale (they lost pods, and nothing could replace these)."})

@@ -281,7 +281,7 @@ func (o *Owners) believed(epoch api.Epoch, where string) api.Epoch {
 	if epoch <= limit {
 		return epoch
 	}
-	o.cfg.Log(true, "ignoring a status epoch that no table can have",
+	o.cfg.Log(true, "ignoring implausible status epoch",
 		"where", where, "epoch", uint64(epoch), "limit", uint64(limit))
 	return 0
 }

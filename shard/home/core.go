@@ -95,7 +95,7 @@ func New(cfg Config) *Core {
 	return c
 }
 
-// Step takes one event. An event of a kind that the core does not know is none of its business.
+// Step takes one event. Unknown events are ignored.
 func (c *Core) Step(now time.Time, ev event.Event) {
 	if now.After(c.now) { // a clock that was set back stands still
 		c.now = now
@@ -269,5 +269,5 @@ func (c *Core) drainDirty() {
 			c.advance(g)
 		}
 	}
-	c.broken("gangs do not come to rest", slog.Int("dirty", len(c.dirty)))
+	c.broken("gang state did not converge", slog.Int("dirty", len(c.dirty)))
 }

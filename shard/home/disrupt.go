@@ -38,7 +38,8 @@ func (c *evictions) onBudgetSeen(b *api.DisruptionBudget) {
 	if why := c.budgets.Seen(b); why != "" {
 		if _, told := c.unheeded.get(b.Namespace); !told {
 			c.unheeded.put(b.Namespace, struct{}{})
-			c.log(slog.LevelWarn, "a PodDisruptionBudget is not heeded, nor may be others of its namespace", slog.String("budget", b.Namespace+"/"+b.Name), slog.String("reason", api.Shorten(why, maxIgnored)))
+			c.log(slog.LevelWarn, "ignoring a PodDisruptionBudget; others of its namespace may be ignored, too",
+				slog.String("budget", b.Namespace+"/"+b.Name), slog.String("reason", api.Shorten(why, maxIgnored)))
 		}
 	}
 }

@@ -51,10 +51,10 @@ func (c *census) boundByOthers(p *pod) {
 		return
 	}
 	c.warnedOfOthers = c.now
-	c.log(slog.LevelWarn, "somebody else bound a pod that Basalt is to place: does another scheduler serve its spec.schedulerName?",
+	c.log(slog.LevelWarn, "pod bound by another scheduler under our schedulerName",
 		slog.String("pod", p.Namespace+"/"+p.Name), slog.String("node", p.Node), slog.Uint64("so far", c.BoundByOthers))
 	c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true, Reason: v1beta1.ReasonBoundByOthers,
-		Message: "somebody else bound this pod to node " + p.Node + ", though Basalt is to place it: does another scheduler serve its spec.schedulerName?"})
+		Message: "bound to node " + p.Node + " by another scheduler under our schedulerName"})
 }
 
 // warnOfOthers is the pause between two such warnings.

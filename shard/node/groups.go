@@ -217,7 +217,8 @@ func (c *Core) groupOf(t *api.Term, by string, requested bool) *group {
 	}
 	if s.made[by]+weight > groupsByNamespace || requested && c.spent.Spent(c.now, by) >= comparedAtOnce {
 		if !requested {
-			c.log(slog.LevelError, "pods of a namespace carry too many different anti-affinity terms: one of a bound pod is not heeded", slog.String("namespace", by), slog.Int("limit", groupsByNamespace))
+			c.log(slog.LevelError, "namespace exceeds its limit of anti-affinity terms; ignoring one",
+				slog.String("namespace", by), slog.Int("limit", groupsByNamespace))
 		}
 		return nil
 	}

@@ -359,6 +359,7 @@ func (c *Core) judgeAll(tick bool) {
 func (c *Core) tellExcess() {
 	for _, namespace := range api.SortedKeys(c.topology.Excess) {
 		delete(c.topology.Excess, namespace)
-		c.log(slog.LevelError, "pods of a namespace carry too many different anti-affinity terms: one of a bound pod is not heeded", slog.String("namespace", namespace))
+		c.log(slog.LevelError, "namespace exceeds its limit of anti-affinity terms; ignoring one",
+			slog.String("namespace", namespace))
 	}
 }

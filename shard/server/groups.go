@@ -59,7 +59,7 @@ func (v *foreignGroups[T]) run(ctx context.Context) {
 		v.log.Info("following groups of a kind", "kind", v.kind)
 		v.follow(served)
 		if ctx.Err() == nil {
-			v.log.Warn("the API server does not serve groups of a kind any more: their pods wait", "kind", v.kind)
+			v.log.Warn("CRD no longer served; its pods stay pending", "kind", v.kind)
 		}
 	}, v.listed)
 }

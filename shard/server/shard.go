@@ -255,7 +255,7 @@ func (l *loop) answerUsers(ctx context.Context, address string) error {
 	}
 	at, err := visibility.Serve(ctx, questions)
 	if at != nil {
-		p.Log.Info("users' questions are answered", "address", at.String())
+		p.Log.Info("visibility API listening", "address", at.String())
 	}
 	return err
 }

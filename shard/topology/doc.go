@@ -15,7 +15,7 @@
 //     judged when they are bound, so nothing is taken for granted; planning takes it for granted (Rules.Later). The wait ends after a while.
 //
 // So of two pods that exclude each other one has the earlier place, and the other's judge sees it. No shard has to be asked, nothing
-// has to be handed over when buckets move or a shard dies, and no clock matters. api/PROTOCOL.md has the rest, and
+// has to be handed over when buckets move or a shard dies, and no clock matters. api/DECISIONS.md has the rest, and
 // bench/prove/order explores it.
 //
 // A View is a copy of these facts. Each process has one; it is given every event before the cores are, and both cores ask it. It

@@ -181,7 +181,7 @@ func TestVolcanoObserve(t *testing.T) {
 	for _, b := range w.all[1:] {
 		localtest.Wait(t, patience, b.Name()+" to notice", func(context.Context) error {
 			text, err := os.ReadFile(b.Log())
-			if err == nil && !strings.Contains(string(text), "does not serve groups of a kind any more") {
+			if err == nil && !strings.Contains(string(text), "CRD no longer served") {
 				err = errors.New("it does not say so")
 			}
 			return err

@@ -72,7 +72,8 @@ func ancestors(w *world) {
 		return
 	}
 	// Which ancestor, which resource, how much is missing: one of the two that lack.
-	if !strings.Contains(message, `queue "team" has insufficient`) || !strings.Contains(message, "cpu: 2 short") && !strings.Contains(message, "memory: 4Gi short") {
+	if !strings.Contains(message, `queue "team" has insufficient`) ||
+		!strings.Contains(message, "cpu: short of 2") && !strings.Contains(message, "memory: short of 4Gi") {
 		w.find("the denial does not say which ancestor lacks how much: %s", message)
 		return
 	}

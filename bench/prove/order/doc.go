@@ -1,8 +1,8 @@
 // Package order explores the log of intents: how any number of shards keep inter-pod affinity, anti-affinity
 // and topology spread without an owner of the counts. The intents of all shards are one log, because etcd orders their keys. Every
 // process watches all of it, and a row is judged against the rows before it. The model is an explicit-state one: a breadth-first
-// search meets every interleaving of a small system, judges each state, and prints the shortest way to a violation. api/PROTOCOL.md
-// says the protocol as corrected here.
+// search meets every interleaving of a small system, judges each state, and prints the shortest way to a violation.
+// api/DECISIONS.md has the protocol as corrected here.
 //
 // Cast. An API server with two to four pods, each of which fits one node; a control store with the log; shards A, B and C, each a
 // home, a node shard, both, or a home that only judges. One may be fenced: its heir is a running shard or a fresh process, and it

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// sentences.txt is the table of the sentences that more than two scripts would print. Scripts print their codes, with the values
-// that a sentence has, so that a change of words is a change of the code that says them and of one row.
+// sentences.txt is the table of the sentences that more than two scripts would print. Scripts print their codes, with
+// the values that a sentence has, so that a change of words is a change of the code that says them and of one row.
 //
 //go:embed sentences.txt
 var table string
@@ -25,14 +25,20 @@ type sentence struct {
 	match   *regexp.Regexp // a group for each value
 }
 
-// values is what may stand for a value: {n} a number or an amount, {q} a quoted name, {w} a word, {s} anything, as little as possible.
-var values = map[string]string{"{n}": `(-?[0-9][0-9A-Za-zµ.]*)`, "{q}": `"([^"]*)"`, "{w}": `([^\s;,()]*[^\s;,():])`, "{s}": `(.*?)`}
+// values is what may stand for a value: {n} a number or an amount, {q} a quoted name, {w} a word, {s} anything, as
+// little as possible.
+var values = map[string]string{
+	"{n}": `(-?[0-9][0-9A-Za-zµ.]*)`,
+	"{q}": `"([^"]*)"`,
+	"{w}": `([^\s;,()]*[^\s;,():])`,
+	"{s}": `(.*?)`,
+}
 
 var (
 	sentences = parse(table)
 	value     = regexp.MustCompile(`\{[nqws]\}`)
 	run       = regexp.MustCompile(`(?:\b[a-z]{2,},? ){4,}[a-z]{2,}\b`)
-	plain     = regexp.MustCompile(`\b(?:an?|are|be|for|has|have|in|is|it|its|no|not|of|than|the|to|was|were)\b`) // it is a sentence
+	plain     = regexp.MustCompile(`\b(?:an?|are|be|for|has|have|in|is|it|its|no|not|of|than|the|to|was|were)\b`)
 )
 
 // parse reads rows "code  words" in sections "# package".
@@ -111,7 +117,8 @@ func (c *coder) line(script, line string) string {
 func (c *coder) problems() (out []string) {
 	for _, s := range sentences {
 		if s.pkg == c.pkg && !c.seen[s.words] {
-			out = append(out, fmt.Sprintf("no script of %s prints %s any more, %q: change or delete the row", s.pkg, s.code, s.words))
+			out = append(out, fmt.Sprintf("no script of %s prints %s any more, %q: change or delete the row",
+				s.pkg, s.code, s.words))
 		}
 	}
 	for words, scripts := range c.in {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each row of the table is printed as its code with its values, whatever stands around the sentence, and no row hides another.
+// Each row of the table is printed as its code with its values, whatever is around it, and no row hides another.
 func TestSentences(t *testing.T) {
 	examples := strings.NewReplacer("{n}", "12.5Gi", "{q}", `"a.b"`, "{w}", "ns/g", "{s}", "one or more")
 	for _, s := range sentences {
@@ -31,7 +31,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// A row that no script prints and a sentence without a row that many print are problems; what players print of fields is none.
+// A row that no script prints is a problem, and a sentence without a row that many print; names of fields are none.
 func TestProblems(t *testing.T) {
 	c := newCoder("/x/shard/node")
 	for n := range mostScripts + 1 {
@@ -39,7 +39,8 @@ func TestProblems(t *testing.T) {
 		c.line(fmt.Sprint(n), "Reserve started ranked preemptible claims least")
 	}
 	found := strings.Join(c.problems(), "\n")
-	if !strings.Contains(found, "the pods of it are new and old") || strings.Contains(found, "ranked") || !strings.Contains(found, "out-of-sync") {
+	if !strings.Contains(found, "the pods of it are new and old") || strings.Contains(found, "ranked") ||
+		!strings.Contains(found, "out-of-sync") {
 		t.Error(found)
 	}
 }

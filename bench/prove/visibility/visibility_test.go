@@ -102,7 +102,8 @@ func TestWhy(t *testing.T) {
 		w.says(i, "red", "few", "PodGroup red/few waits: 1 of 3 pods can be scheduled", "next     it asks for quota")
 		w.says(i, "red", "fits", "PodGroup red/fits has started: 1 of 1 pods are bound", "charged  cpu=100m")
 		w.says(i, "red", "full-too", "PodGroup red/full-too waits: the nodes lack room for it:", "0/2 nodes are available: 2 Insufficient cpu", "supply   the nodes lack cpu=",
-			"0 of 2 take one of its pods now", "order    first in its queue", "next     it is admitted when gangs end or nodes are added")
+			"0 of 2 take one of its pods now", "order    first in its queue",
+			"next     it is admitted once capacity is freed or added")
 		w.says(i, "red", "alone", "pod red/alone waits:", "the largest node has 4")
 		w.says(i, "red", "few-0", "PodGroup red/few waits: 1 of 3 pods")
 		w.says(i, "red", "over", "PodGroup red/over has finished: 1 pod has succeeded")

@@ -46,7 +46,6 @@ var effects = map[string]effect{
 	v1beta1.ReasonPending:                {charge: true, next: "it is admitted when the coordinator has answered"},
 	v1beta1.ReasonCoordinatorUnavailable: {charge: true, urgent: true, next: "it is requested again until a coordinator answers"},
 	v1beta1.ReasonQuotaExceeded:          {charge: true, urgent: true, placing: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when its queue and all ancestors have room for it: when gangs end there, or a capability is raised"},
-	v1beta1.ReasonSupplyExceeded:         {charge: true, placing: true, pod: v1beta1.ReasonUnschedulable, next: "it is admitted when gangs end or nodes are added, and it is the next by the order of its queue and their shares"},
 	v1beta1.ReasonUnpreemptible:          {charge: true, urgent: true, placing: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when gangs end that may not be evicted either, or what the queue deserves is raised"},
 	v1beta1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
 	v1beta1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
@@ -62,8 +61,15 @@ var effects = map[string]effect{
 	v1beta1.ReasonVolumesNotBound:        {placing: true, pod: v1beta1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
 	v1beta1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1beta1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
 	v1beta1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1beta1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
-	v1beta1.ReasonUnsupportedConstraint:  {urgent: true, placing: true, pod: v1beta1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true, next: "nothing, until what the message names has changed, or it is replaced by one without that field"},
 
+	v1beta1.ReasonSupplyExceeded: {
+		charge: true, placing: true, pod: v1beta1.ReasonUnschedulable,
+		next: "it is admitted once capacity is freed or added and it is first in fair-share order",
+	},
+	v1beta1.ReasonUnsupportedConstraint: {
+		urgent: true, placing: true, pod: v1beta1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true,
+		next: "nothing until the field named in the message is changed or removed",
+	},
 	v1beta1.ReasonPreempted: {
 		urgent: true, placing: true, pod: v1beta1.ReasonPreempted, evicted: true,
 		next: "it is admitted again when its queue and all ancestors have room for it",
@@ -260,7 +266,8 @@ func Chosen(node, claims string) Reason {
 
 // BehindStuck says that a pod comes after others of its kind, which find no room.
 func BehindStuck() Reason {
-	return Reason{v1beta1.ReasonSupplyExceeded, "others of its kind find none, and their spread or affinity lets no more in before them"}
+	return Reason{v1beta1.ReasonSupplyExceeded,
+		"identical pods ahead of it are unschedulable, and spread or affinity keeps it behind them"}
 }
 
 // GangTooLarge says that pods request more of a resource than all nodes have together.
@@ -410,9 +417,9 @@ func StaleWords(left, least int, waited time.Duration, by string) string {
 // Shrunk says that pods which a gang has beyond its minimum are evicted.
 func Shrunk(pods int, why string) string {
 	if pods == 1 {
-		return "1 pod beyond its minimum is " + why
+		return "1 pod above minCount is " + why
 	}
-	return fmt.Sprintf("%d pods beyond its minimum are %s", pods, why)
+	return fmt.Sprintf("%d pods above minCount are %s", pods, why)
 }
 
 // Disrupts says of how many pods of a gang that are evicted some PodDisruptionBudgets do not allow it, after a message that says why they
@@ -440,7 +447,7 @@ func Disrupts(pods int, budgets []string) string {
 // Claims says for whom a gang waits that has a claim. Nothing is said of them where another home made it.
 func Claims(victims []string) string {
 	if len(victims) == 0 {
-		return "starts when the pods of gangs that make room for it are gone"
+		return "waiting for preempted pods to terminate"
 	}
 	return Evicted(victims) + "; starts when they are gone"
 }
@@ -450,12 +457,13 @@ func Evicted(victims []string) string { return "evicted for it: " + strings.Join
 
 // Uncharged says that pods which have a node are not charged because that was denied.
 func Uncharged(denial Reason) Reason {
-	return Reason{denial.Code, "some pods that have a node are not charged: " + denial.Message}
+	return Reason{denial.Code, "some bound pods are not charged to the queue: " + denial.Message}
 }
 
 // Unusable says that pods which have a node are not charged because they cannot run there.
 func Unusable() Reason {
-	return Reason{v1beta1.ReasonPending, "some pods that have a node are not charged: it does not exist, or has no room for them"}
+	return Reason{v1beta1.ReasonPending,
+		"some bound pods are not charged to the queue: their node does not exist, or has no room for them"}
 }
 
 // What the conditions of a PodGroup say beside why the gang is blocked.
@@ -476,7 +484,7 @@ func NoCapacity() Reason {
 }
 
 // NotRequested says that no reservation was requested yet.
-func NotRequested() Reason { return Reason{v1beta1.ReasonPending, "not asked for yet"} }
+func NotRequested() Reason { return Reason{v1beta1.ReasonPending, "quota not requested yet"} }
 
 // Scheduled says that the gang has started.
 func Scheduled(least int) Reason {
