@@ -1,4 +1,5 @@
-// Package page lays out text for people: lines as wide as their terminal, and no wider than is read well. Words are never broken.
+// Package page lays out text for people: lines as wide as their terminal, and no wider than is read well. Words are
+// never broken.
 //
 // It knows no commands and no objects. What programs read (JSON, YAML, `-o wide`) does not come here.
 package page
@@ -28,8 +29,9 @@ func Width(out io.Writer) int {
 	return Widest
 }
 
-// Fold returns text whose lines are no wider than so many columns, as far as their words allow. What does not fit goes on below
-// the last column of the line, which two spaces set apart from the one before, or further left if that leaves little room.
+// Fold returns text whose lines are no wider than so many columns, as far as their words allow. What does not fit
+// goes on below the last column of the line, which two spaces set apart from the one before, or further left if that
+// leaves little room.
 func Fold(text string, width int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -72,7 +74,8 @@ func foldLine(b *strings.Builder, line string, width int) {
 	}
 }
 
-// Prose joins the lines of each paragraph, so that they can be folded anew. Indented lines, such as examples, are left alone.
+// Prose joins the lines of each paragraph, so that they can be folded anew. Indented lines, such as examples, are
+// left alone.
 func Prose(text string) string {
 	var b strings.Builder
 	open := false // the line before may go on

@@ -293,8 +293,8 @@ func (g *Gang) age() time.Time {
 	return *g.Since
 }
 
-// Text says all of it, for people. Wide adds incarnations, and the messages that queues usually have; versions are shown also where not
-// all are the same, as while a new one is rolled out.
+// Text says all of it, for people. Wide adds incarnations, and the messages that queues usually have; versions are
+// shown also where not all are the same, as while a new one is rolled out.
 func (s *Status) Text(out io.Writer, now time.Time, wide bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	switch c := s.Coordinator; {
@@ -333,7 +333,15 @@ func (s *Status) shards(w io.Writer, wide bool) {
 		return ""
 	}
 	row := func(name, incarnation, figures, version, state string) {
-		fmt.Fprintf(w, "%s\t%s%s\t%s%s\n", name, column(wide, incarnation), figures, column(wide || len(versions) > 1, version), state)
+		fmt.Fprintf(
+			w,
+			"%s\t%s%s\t%s%s\n",
+			name,
+			column(wide, incarnation),
+			figures,
+			column(wide || len(versions) > 1, version),
+			state,
+		)
 	}
 	fmt.Fprintln(w)
 	row("SHARD", "INCARNATION", "BUCKETS\tNODES\tOUT OF SYNC\tCPU FREE\tGANGS\tWAITING\tINTENTS", "VERSION", "STATE")
@@ -346,8 +354,14 @@ func (s *Status) shards(w io.Writer, wide bool) {
 		case ShardSilent:
 			row(h.Name, h.Incarnation, unknown, h.Speaks, "does not answer: "+h.Error)
 		default:
-			row(h.Name, h.Incarnation, fmt.Sprintf("%d\t%d\t%d\t%s\t%d\t%d\t%d", h.Buckets, h.Nodes, h.OutOfSync, cmp.Or(h.FreeCPU, "-"),
-				h.Gangs, h.Waiting, h.Intents), h.Speaks, h.State)
+			row(
+				h.Name,
+				h.Incarnation,
+				fmt.Sprintf("%d\t%d\t%d\t%s\t%d\t%d\t%d", h.Buckets, h.Nodes, h.OutOfSync, cmp.Or(h.FreeCPU, "-"),
+					h.Gangs, h.Waiting, h.Intents),
+				h.Speaks,
+				h.State,
+			)
 		}
 	}
 }

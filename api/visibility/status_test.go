@@ -133,7 +133,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, said)
 	}
 	narrow := textOf(t, s, false)
-	if strings.Contains(narrow, "INCARNATION") || strings.Contains(narrow, "VERSION") || !strings.Contains(narrow, "3      1            2500m     5      2        2        ok") {
+	if strings.Contains(narrow, "INCARNATION") || strings.Contains(narrow, "VERSION") ||
+		!strings.Contains(narrow, "3      1            2500m     5      2        2        ok") {
 		t.Errorf("without -o wide:\n%s", narrow)
 	}
 	s.Shards[1].Speaks = "protocol 4 v2"

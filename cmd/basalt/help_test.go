@@ -34,7 +34,8 @@ func TestHelpFits(t *testing.T) {
 		words := strings.Join(strings.Fields(out.String()), " ")
 		found.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			_, usage := pflag.UnquoteUsage(f)
-			if text := strings.Join(strings.Fields(usage), " "); !f.Hidden && (!strings.Contains(words, "--"+f.Name+" ") || !strings.Contains(words, text)) {
+			if text := strings.Join(strings.Fields(usage), " "); !f.Hidden &&
+				(!strings.Contains(words, "--"+f.Name+" ") || !strings.Contains(words, text)) {
 				t.Errorf("%s does not have --%s, %s:\n%s", path, f.Name, text, out.String())
 			}
 		})

@@ -113,8 +113,8 @@ func (u *user) listUsable(ctx context.Context, w io.Writer, e *endpoint, args []
 	return show(w, u.output, &answer, func(w io.Writer) { fmt.Fprint(w, answer.Text()) })
 }
 
-// printTree prints queues in the order of their paths. Without wide it leaves out the message that a queue usually has, and what is
-// charged of a resource has a line of its own where all of them would make a long one.
+// printTree prints queues in the order of their paths. Without wide it leaves out the message that a queue usually
+// has, and what is charged of a resource has a line of its own where all of them would make a long one.
 func printTree(out io.Writer, queues []v1beta1.Queue, wide bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tCHARGED\tADMITTED\tWAITING\tREADY\tMESSAGE")
@@ -138,7 +138,16 @@ func printTree(out io.Writer, queues []v1beta1.Queue, wide bool) {
 				message = c.Message
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", name, charged[0], s.AdmittedGangs, s.WaitingGangs, reason, joined("; ", message, policyOf(&q.Spec)))
+		fmt.Fprintf(
+			w,
+			"%s\t%s\t%d\t%d\t%s\t%s\n",
+			name,
+			charged[0],
+			s.AdmittedGangs,
+			s.WaitingGangs,
+			reason,
+			joined("; ", message, policyOf(&q.Spec)),
+		)
 		for _, more := range charged[1:] {
 			fmt.Fprintf(w, "\t%s\t\t\t\t\n", more)
 		}
@@ -235,7 +244,11 @@ The spec is changed at once, and the command returns when the coordinator goes b
 		case err != nil:
 			return fmt.Errorf("%s queue %q: %w", verb, args[0], err)
 		}
-		said := fmt.Sprintf("queue %q is %s", q.Name, map[bool]string{true: "closed: gangs in it and below it wait", false: "open"}[closed])
+		said := fmt.Sprintf(
+			"queue %q is %s",
+			q.Name,
+			map[bool]string{true: "closed: gangs in it and below it wait", false: "open"}[closed],
+		)
 		if timeout > 0 {
 			get := func(ctx context.Context) (*v1beta1.Queue, error) {
 				var now v1beta1.Queue
@@ -257,11 +270,20 @@ The spec is changed at once, and the command returns when the coordinator goes b
 // switchEvery is how often a Queue is read that was closed or opened. Its status is written within 2 seconds.
 const switchEvery = 250 * time.Millisecond
 
-// awaitSwitch waits until the status of a Queue is about the spec that was written, and returns what has to be said beside: that it
-// admits nothing although it is open, or that nobody could see whether it does.
-func awaitSwitch(ctx context.Context, written *v1beta1.Queue, timeout time.Duration, get func(context.Context) (*v1beta1.Queue, error)) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("its spec says so, but after %s its status does not yet; "+
-		"it is done as soon as a coordinator reads it: see basalt status", timeout))
+// awaitSwitch waits until the status of a Queue is about the spec that was written, and returns what has to be said
+// beside: that it admits nothing although it is open, or that nobody could see whether it does.
+func awaitSwitch(
+	ctx context.Context,
+	written *v1beta1.Queue,
+	timeout time.Duration,
+	get func(context.Context) (*v1beta1.Queue, error),
+) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(
+		ctx,
+		timeout,
+		fmt.Errorf("its spec says so, but after %s its status does not yet; "+
+			"it is done as soon as a coordinator reads it: see basalt status", timeout),
+	)
 	defer cancel()
 	for {
 		now, err := get(ctx)

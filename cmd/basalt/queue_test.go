@@ -63,7 +63,9 @@ func TestPrintPolicies(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1beta1.QueueSpec{Reclaimable: new(true)}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
 	}, false)
-	for _, want := range []string{"READY  MESSAGE", "  not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s\n", "not seen by Basalt yet"} {
+	for _, want := range []string{"READY  MESSAGE",
+		"  not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s\n",
+		"not seen by Basalt yet"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("want %q in\n%s", want, b.String())
 		}
@@ -73,7 +75,10 @@ func TestPrintPolicies(t *testing.T) {
 // A queue is closed or open when its status says so, or it is said why that is not known.
 func TestAwaitSwitch(t *testing.T) {
 	queue := func(uid string, closed bool, observed int64, reason string) *v1beta1.Queue {
-		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: types.UID(uid), Generation: 2}, Spec: v1beta1.QueueSpec{Closed: closed}}
+		q := &v1beta1.Queue{
+			ObjectMeta: metav1.ObjectMeta{Name: "q", UID: types.UID(uid), Generation: 2},
+			Spec:       v1beta1.QueueSpec{Closed: closed},
+		}
 		if reason != "" {
 			status := metav1.ConditionFalse
 			if reason == v1beta1.ReasonReady {
@@ -94,8 +99,10 @@ func TestAwaitSwitch(t *testing.T) {
 	}{
 		{"closed", true, []any{queue("u", true, 1, "Ready"), queue("u", true, 2, "Closed")}, "", ""},
 		{"open", false, []any{queue("u", false, 0, ""), queue("u", false, 2, "Ready")}, "", ""},
-		{"open below one that is closed", false, []any{queue("u", false, 2, "ParentClosed")}, "; it is not ready: ParentClosed: words", ""},
-		{"not to be seen", true, []any{apierrors.NewForbidden(about, "q", errors.New("no"))}, "; you may not get it, so when its status says so is not awaited", ""},
+		{"open below one that is closed", false, []any{queue("u", false, 2, "ParentClosed")},
+			"; it is not ready: ParentClosed: words", ""},
+		{"not to be seen", true, []any{apierrors.NewForbidden(about, "q", errors.New("no"))},
+			"; you may not get it, so when its status says so is not awaited", ""},
 		{"an API server away", true, []any{errors.New("refused"), queue("u", true, 3, "Closed")}, "", ""},
 		{"opened meanwhile", true, []any{queue("u", false, 3, "Ready")}, "", "somebody else has changed it again"},
 		{"deleted", true, []any{apierrors.NewNotFound(about, "q")}, "", "somebody has deleted it"},
@@ -104,17 +111,23 @@ func TestAwaitSwitch(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			then := row.then
-			says, err := awaitSwitch(t.Context(), queue("u", row.closed, 0, ""), time.Minute, func(context.Context) (*v1beta1.Queue, error) {
-				now := then[0]
-				if len(then) > 1 {
-					then = then[1:]
-				}
-				if err, failed := now.(error); failed {
-					return nil, err
-				}
-				return now.(*v1beta1.Queue), nil
-			})
-			if says != row.says || (err == nil) != (row.fails == "") || err != nil && !strings.Contains(err.Error(), row.fails) {
+			says, err := awaitSwitch(
+				t.Context(),
+				queue("u", row.closed, 0, ""),
+				time.Minute,
+				func(context.Context) (*v1beta1.Queue, error) {
+					now := then[0]
+					if len(then) > 1 {
+						then = then[1:]
+					}
+					if err, failed := now.(error); failed {
+						return nil, err
+					}
+					return now.(*v1beta1.Queue), nil
+				},
+			)
+			if says != row.says || (err == nil) != (row.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), row.fails) {
 				t.Errorf("%s: %q, %v", row.what, says, err)
 			}
 		})

@@ -67,7 +67,12 @@ no shard answers.`,
 		if err != nil {
 			return err
 		}
-		return show(cmd.OutOrStdout(), u.output, answer, func(w io.Writer) { _ = answer.Text(w, time.Now(), u.output == "wide") })
+		return show(
+			cmd.OutOrStdout(),
+			u.output,
+			answer,
+			func(w io.Writer) { _ = answer.Text(w, time.Now(), u.output == "wide") },
+		)
 	}
 	return cmd
 }

@@ -133,9 +133,13 @@ func (c *command) print(out io.Writer, rows []Row) error {
 	}
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	_, err := fmt.Fprintln(t, "VERDICT\tOBJECTS\tWHAT\tFIRST\tWHAT BASALT DOES")
+	_, err := fmt.Fprintln(t, "VERDICT\tOBJECTS\tFIRST\tWHAT IS IN USE, AND WHAT BASALT DOES")
 	for _, row := range rows {
-		_, e := fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\n", row.Verdict, row.Count, row.What, row.First, row.Note)
+		what := row.What
+		if row.Note != "" {
+			what += ": " + row.Note
+		}
+		_, e := fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", row.Verdict, row.Count, row.First, what)
 		err = errors.Join(err, e)
 	}
 	err = errors.Join(err, t.Flush())

@@ -182,7 +182,8 @@ func TestCommand(t *testing.T) {
 			t.Errorf("too wide: %s", line)
 		}
 	}
-	if out, err = run(t, "apiVersion: v1\nitems: []\nkind: List\n", "check"); err != nil || out != "nothing of Volcano's is in use\n" {
+	if out, err = run(t, "apiVersion: v1\nitems: []\nkind: List\n", "check"); err != nil ||
+		out != "nothing of Volcano's is in use\n" {
 		t.Errorf("%v %q", err, out)
 	}
 }
@@ -192,20 +193,23 @@ func TestReadFileRefuses(t *testing.T) {
 	for _, row := range []struct{ text, says string }{
 		{"", "it has none of Volcano's Queues"},
 		{"---\n---\n", "it has none of Volcano's Queues"},
-		{"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}\n", "and no pod, but Deployment; --help says"},
+		{"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}\n",
+			"and no pod, but Deployment; --help says"},
 		{"NAME   READY   STATUS\na      1/1     Running\n", "document 1 is no object as kubectl prints it"},
 		{"{]", "document 1 is no object"},
 		{"{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n[]", "document 2 is no object"},
 		{"{apiVersion: v1, kind: List, items: [1]}", "document 1"},
 		{"{apiVersion: v1, kind: Pod, metadata: {name: a, labels: 7}}", "document 1: read Pod /a: "},
-		{"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
-			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nkind: Pod\n", "document 1"},
+		{"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n" +
+			"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n" +
+			"g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nkind: Pod\n", "document 1"},
 	} {
 		if _, err := ReadFile(strings.NewReader(row.text)); err == nil || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%.60q: %v", row.text, err)
 		}
 	}
-	if _, err := io.ReadAll(&bounded{strings.NewReader("four"), 3}); err == nil || !strings.Contains(err.Error(), "larger than 1024 MiB") {
+	if _, err := io.ReadAll(&bounded{strings.NewReader("four"), 3}); err == nil ||
+		!strings.Contains(err.Error(), "larger than 1024 MiB") {
 		t.Errorf("above the bound: %v", err)
 	}
 }

@@ -72,8 +72,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFile reads what kubectl has printed as YAML or JSON: objects, or lists of them. A file without any object that is checked, such
-// as a table, is an error: it would look like a cluster that uses nothing of Volcano's.
+// ReadFile reads what kubectl has printed as YAML or JSON: objects, or lists of them. A file without any object that
+// is checked, such as a table, is an error: it would look like a cluster that uses nothing of Volcano's.
 func ReadFile(from io.Reader) (*Objects, error) {
 	o := &Objects{}
 	d := yaml.NewYAMLOrJSONDecoder(&bounded{from, maxFile}, 4096)
@@ -83,7 +83,10 @@ func ReadFile(from io.Reader) (*Objects, error) {
 		err := d.Decode(&u.Object)
 		switch {
 		case errors.Is(err, io.EOF) && o.none() && (len(kinds) > 0 || !empty):
-			return nil, fmt.Errorf("it has none of Volcano's Queues, PodGroups and Jobs, and no pod%s; --help says which command writes it", found(kinds))
+			return nil, fmt.Errorf(
+				"it has none of Volcano's Queues, PodGroups and Jobs, and no pod%s; --help says which command writes it",
+				found(kinds),
+			)
 		case errors.Is(err, io.EOF):
 			return o, nil
 		case err != nil:

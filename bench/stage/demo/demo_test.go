@@ -433,9 +433,20 @@ func runStandIn(t *testing.T, scale float64, faults ...string) (result, bool, st
 	for _, f := range faults {
 		asked[f] = true
 	}
-	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 3, Scale: scale, Out: &out, Report: report, without: map[int]bool{3: true}, system: func(c *local.Cluster) system {
-		return &standIn{t: t, cluster: c, faults: asked}
-	}})
+	ok, err := Run(
+		t.Context(),
+		Options{
+			Seed:    3,
+			Shards:  3,
+			Scale:   scale,
+			Out:     &out,
+			Report:  report,
+			without: map[int]bool{3: true},
+			system: func(c *local.Cluster) system {
+				return &standIn{t: t, cluster: c, faults: asked}
+			},
+		},
+	)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -483,8 +494,8 @@ func TestDemoCounts(t *testing.T) {
 	}
 }
 
-// wantOneScreen judges what the demo prints: no line is too wide but the last, which no person reads, the result fits a screen, and it names
-// the report.
+// wantOneScreen judges what the demo prints: no line is too wide but the last, which no person reads, the result fits
+// a screen, and it names the report.
 func wantOneScreen(t *testing.T, out, report string) {
 	t.Helper()
 	const lines = 45

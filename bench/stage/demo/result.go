@@ -75,7 +75,8 @@ func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 	t.row("gangs", "%d of %d schedulable bound, %d unschedulable by design, %d waited for quota",
 		bound-len(wrong), expected, len(d.track.gangs)-expected, denied)
 	t.row("pods", "%d bound, %d of them ran to their end", pods, finished)
-	t.row("part 1", "%.1f pods/s; create to node: p50 %s, p99 %s", first.rate, first.p50.Round(time.Millisecond), first.p99.Round(time.Millisecond))
+	t.row("part 1", "%.1f pods/s; create to node: p50 %s, p99 %s",
+		first.rate, first.p50.Round(time.Millisecond), first.p99.Round(time.Millisecond))
 	t.row("at the fullest", "%.1f %% of the CPU allocated", 100*float64(fullest)/float64(d.plan.cores*1000))
 	t.row("failover", "shard %s, coordinator %s", orMissing(r.ShardFailoverMS), orMissing(r.CoordinatorFailoverMS))
 	var bad []string
@@ -185,8 +186,24 @@ func (d *demo) reportTeams(out *table, third *thirdPart) (bad []string) {
 			out.more("", "  %s", strings.TrimRight(line, "\n"))
 		}
 	}
-	out.row("part 3", "queue %s may have %d cores, %s and %s deserve %d each; gangs of %d pods of %d cores", shared, sharedCores, batchTeam, prodTeam, deservedCores, teamPods, teamPodCores)
-	out.more("", "so that it is quick, queue %s has reclaimMinRuntime %s (by default 60s) and preemptionDelay %s (10s)", shared, time.Duration(reclaimMinRuntime), preemptionDelay)
+	out.row(
+		"part 3",
+		"queue %s may have %d cores, %s and %s deserve %d each; gangs of %d pods of %d cores",
+		shared,
+		sharedCores,
+		batchTeam,
+		prodTeam,
+		deservedCores,
+		teamPods,
+		teamPodCores,
+	)
+	out.more(
+		"",
+		"so that it is quick, queue %s has reclaimMinRuntime %s (by default 60s) and preemptionDelay %s (10s)",
+		shared,
+		time.Duration(reclaimMinRuntime),
+		preemptionDelay,
+	)
 	for _, r := range t.rows(third.came) {
 		if r.words {
 			out.row("", "%s", r.text)
@@ -213,7 +230,15 @@ func (d *demo) reportTeams(out *table, third *thirdPart) (bad []string) {
 	}
 	if third.evicted != "" {
 		out.more("", "events of PodGroup %s, for which it was, and %s:", third.claimant, third.evicted)
-		lines(cmp.Or(third.claimed, "(not written: too many events)") + "\n" + cmp.Or(third.event, "(not written: too many events)"))
+		lines(
+			cmp.Or(
+				third.claimed,
+				"(not written: too many events)",
+			) + "\n" + cmp.Or(
+				third.event,
+				"(not written: too many events)",
+			),
+		)
 		out.more("", "conditions of PodGroup %s, while it was evicted and while it waited:", third.evicted)
 		lines(third.target + third.condition)
 		out.more("", "basalt why %s/%s", teamsNamespace, third.evicted)
@@ -225,11 +250,29 @@ func (d *demo) reportTeams(out *table, third *thirdPart) (bad []string) {
 	if len(t.inPart) > 0 || !third.whole {
 		inPart = "not only so, see below"
 	}
-	out.row("whole", "%d gangs ran %d times with all %d pods, %s: at most %s from a gang's first Binding to its last, and %s from its first eviction to its last", len(t.gangs), runs, teamPods,
-		inPart, t.toStart.Round(time.Millisecond), t.toLeave.Round(time.Millisecond))
+	out.row(
+		"whole",
+		"%d gangs ran %d times with all %d pods, %s: at most %s from a gang's first Binding to its last, "+
+			"and %s from its first eviction to its last",
+		len(t.gangs),
+		runs,
+		teamPods,
+		inPart,
+		t.toStart.Round(time.Millisecond),
+		t.toLeave.Round(time.Millisecond),
+	)
 	if third.evicted != "" {
-		out.more("see it yourself", "make demo ends its cluster; bin/basalt-bench demo --keep leaves it, and prints what to export. Then:")
-		out.more("", "  kubectl describe podgroup -n %s %s %s   (their events stay for an hour)", teamsNamespace, third.claimant, third.evicted)
+		out.more(
+			"see it yourself",
+			"make demo ends its cluster; bin/basalt-bench demo --keep leaves it, and prints what to export. Then:",
+		)
+		out.more(
+			"",
+			"  kubectl describe podgroup -n %s %s %s   (their events stay for an hour)",
+			teamsNamespace,
+			third.claimant,
+			third.evicted,
+		)
 		out.more("", "  bin/basalt why %s/%s   (why it waits, or that it runs again)", teamsNamespace, third.evicted)
 		out.more("", "  bin/basalt queue list %s", shared)
 	}

@@ -29,9 +29,20 @@ func TestDemoTakesBack(t *testing.T) {
 	var out bytes.Buffer
 	report := filepath.Join(t.TempDir(), "report")
 	sampled := map[string]float64{}
-	ok, err := Run(t.Context(), Options{Seed: 3, Shards: 2, Scale: 0.02, Out: &out, Report: report, without: map[int]bool{1: true, 2: true}, system: func(c *local.Cluster) system {
-		return &sampledAtStop{&processes{cluster: c, shards: 2, program: program}, t, sampled}
-	}})
+	ok, err := Run(
+		t.Context(),
+		Options{
+			Seed:    3,
+			Shards:  2,
+			Scale:   0.02,
+			Out:     &out,
+			Report:  report,
+			without: map[int]bool{1: true, 2: true},
+			system: func(c *local.Cluster) system {
+				return &sampledAtStop{&processes{cluster: c, shards: 2, program: program}, t, sampled}
+			},
+		},
+	)
 	t.Log(out.String())
 	if err != nil || !ok {
 		t.Fatalf("ok %t: %v", ok, err)
@@ -41,7 +52,9 @@ func TestDemoTakesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-", "[BBBBBBPPPPPP]    192   192 ", "Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
+	for _, want := range []string{`"gangs_evicted":6,`, "prod creates 6 gangs", " is evicted for prod-",
+		"[BBBBBBPPPPPP]    192   192 ",
+		"Preempted  evicted so that gang teams/prod-", "Claimed  evicted for it: gang teams/batch-",
 		"PodGroupInitiallyScheduled=False, ", "QuotaReserved=False, QuotaExceeded: ", "18 gangs ran 24 times with all 8 pods, never in part: ", "kubectl describe podgroup -n teams prod-",
 		"the claim of prod-", "the claim is written, which decides: batch-", "the last of them is gone", "what they left is charged to the gang", "all of its pods have nodes"} {
 		if !strings.Contains(string(written), want) {

@@ -94,11 +94,32 @@ func (v *view) line() string {
 	v.measure()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	words := fmt.Sprintf("%d of %d pods bound, %.0f/s; %d gangs; CPU %.0f %%", t.bound, d.pods.Load(), v.rate, len(t.complete), d.share(t.cpu))
+	words := fmt.Sprintf(
+		"%d of %d pods bound, %.0f/s; %d gangs; CPU %.0f %%",
+		t.bound,
+		d.pods.Load(),
+		v.rate,
+		len(t.complete),
+		d.share(t.cpu),
+	)
 	if strings.HasPrefix(d.phase.Load().(string), "part 3") {
-		words = fmt.Sprintf("cores: batch %d, prod %d, of %d; %d gangs evicted", t.teams.cores(batchTeam), t.teams.cores(prodTeam), sharedCores, len(t.teams.evicted()))
+		words = fmt.Sprintf(
+			"cores: batch %d, prod %d, of %d; %d gangs evicted",
+			t.teams.cores(batchTeam),
+			t.teams.cores(prodTeam),
+			sharedCores,
+			len(t.teams.evicted()),
+		)
 	}
-	return cut(fmt.Sprintf("%4.0fs  %-40s  %s", time.Since(d.begin).Seconds(), strings.Replace(d.phase.Load().(string), ", the active coordinator,", "", 1), words), summaryColumns)
+	return cut(
+		fmt.Sprintf(
+			"%4.0fs  %-40s  %s",
+			time.Since(d.begin).Seconds(),
+			strings.Replace(d.phase.Load().(string), ", the active coordinator,", "", 1),
+			words,
+		),
+		summaryColumns,
+	)
 }
 
 // measure keeps the rate of bindings of the last seconds.

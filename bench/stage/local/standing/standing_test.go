@@ -97,7 +97,8 @@ func TestUpWorkDown(t *testing.T) {
 		t.Errorf("up does not tell the kubeconfig:\n%s", said)
 	}
 	var again bytes.Buffer
-	if err := Up(t.Context(), root, &again, Shape{}, []string{"hold", root, "nothing"}); err != nil || !strings.Contains(again.String(), "already up") {
+	if err := Up(t.Context(), root, &again, Shape{}, []string{"hold", root, "nothing"}); err != nil ||
+		!strings.Contains(again.String(), "already up") {
 		t.Errorf("up again: %v\n%s", err, again.String())
 	}
 
@@ -157,14 +158,15 @@ func TestUpWorkDown(t *testing.T) {
 	}
 }
 
-// Pods that name no scheduler are kube-scheduler's, and Basalt takes their nodes for as full as they make them. Each shard is named
-// to the user, so that one of them may be dead.
+// Pods that name no scheduler are kube-scheduler's, and Basalt takes their nodes for as full as they make them. Each
+// shard is named to the user, so that one of them may be dead.
 func TestBesideBasalt(t *testing.T) {
 	localtest.Programs(t, "basalt")
 	t.Setenv(programs.Built, os.Getenv(programs.Built)+" basalt") // it cannot be built in a root without sources
 	root := repository(t)
 	s, said := up(t, root, Shape{Shards: 2, Coordinators: 1})
-	if len(s.Visibility) != 2 || !strings.Contains(said, "export BASALT_SERVER="+s.Visibility[0]+","+s.Visibility[1]+"\n") {
+	if len(s.Visibility) != 2 ||
+		!strings.Contains(said, "export BASALT_SERVER="+s.Visibility[0]+","+s.Visibility[1]+"\n") {
 		t.Errorf("up does not tell both shards, %q:\n%s", s.Visibility, said)
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
@@ -206,7 +208,8 @@ func TestBesideBasalt(t *testing.T) {
 	create("ours", api.SchedulerName, "20")
 	wait("ours", " to find no room", func(p *corev1.Pod) bool {
 		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
+				c.Reason == corev1.PodReasonUnschedulable
 		})
 	})
 	if err := pods.Delete(ctx, "theirs-1", metav1.DeleteOptions{}); err != nil {
