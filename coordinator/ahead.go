@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// Who goes before. What is granted to a gang that is asked about depends on those that have their turns before it: they take of the same
-// room. So the tournament of lines.go is played as far as the gang, on sums that save puts back: whoever is next is judged, and charged if
-// nothing is lacking. What nodes have no room for, and what is taken from others, is not played.
+// Who goes before. What is granted to a gang that is asked about depends on those that have their turns before it:
+// they take of the same room. So the tournament of lines.go is played as far as the gang, on sums that save puts
+// back: whoever is next is judged, and charged if nothing is lacking. What nodes have no room for, and what is taken
+// from others, is not played.
 
 const (
 	aheadAtMost = 64 // so many turns before the gang are played
@@ -22,7 +23,8 @@ type game struct {
 	ahead  []*gang               // that were charged
 }
 
-// inTurn returns the gangs that are granted what they ask for before a gang has its turn, and what the gang lacks then, with the words for it.
+// inTurn returns the gangs that are granted what they ask for before a gang has its turn, and what the gang lacks
+// then, with the words for it.
 func (x *whatIf) inTurn(g *gang) (ahead []*gang, l *shortfall, message string) {
 	defer x.core.save()()
 	y := &game{core: x.core, lists: map[*queue][]*request{}, copied: map[*queue]bool{}}
@@ -107,7 +109,8 @@ func (y *game) charge(r *request) {
 	y.ahead = append(y.ahead, r.gang)
 }
 
-// hopeless adds gangs of a queue, and of those below, that wait for an edit: they are not next, and no other gang's end helps them.
+// hopeless adds gangs of a queue, and of those below, that wait for an edit: they are not next, and no other gang's
+// end helps them.
 func (x *whatIf) hopeless(q *queue) {
 	q.walkWaiting(func(q *queue) {
 		if q.order.classes == nil {

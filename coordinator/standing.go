@@ -218,7 +218,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 		case g.pause.why != "":
 			words += ": " + g.pause.why
 		}
-		return words + c.overdue(g.ask().lacks()), "it looks again", g.pause.until
+		return words + overdue(c.yielding, g.ask().lacks()), "it looks again", g.pause.until
 	}
 	if c.tree.byFairShare {
 		c.tree.updateFair(now)
@@ -233,7 +233,7 @@ func (c *Core) eviction(now time.Time, g *gang) (words, then string, at time.Tim
 	case wire.Rule_RULE_PREEMPT:
 		words = "gangs of lower priority in its queue may be evicted for it"
 	default:
-		return "nobody is evicted for it: " + a.whyNobody(lacks) + c.overdue(lacks), "", time.Time{}
+		return "nobody is evicted for it: " + a.whyNobody(lacks) + overdue(c.yielding, lacks), "", time.Time{}
 	}
 	if at = since.Add(a.queue.preemptionDelay()); now.Before(at) {
 		return words, "at the earliest", at
@@ -249,9 +249,9 @@ func gangs(n int) string {
 }
 
 // overdue adds to such words which gang was evicted, has something of what is lacking, and is not gone though it should be.
-func (c *Core) overdue(lacks []lack) string {
+func overdue(yielding []*gang, lacks []lack) string {
 	words, more := "", 0
-	for _, g := range c.yielding {
+	for _, g := range yielding {
 		r := g.res
 		switch {
 		case r == nil || !r.overdue || !(holding{queue: r.queue, amounts: r.demand}).frees(lacks):

@@ -1,10 +1,14 @@
 package visibility
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -34,6 +38,36 @@ const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why,
 	`GET /v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain; on behalf of a namespace ` +
 	`GET /v1/namespaces/NAMESPACE/queues, .../queues/NAME/why and .../what-if; ` +
 	`through the API server with ` + Aggregated + ` in place of /v1`
+
+// Serve listens, and answers until ctx ends.
+func Serve(ctx context.Context, o Options) (net.Addr, error) {
+	if o.Address == "" {
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("serve users' questions (--visibility): %w", err)
+	}
+	if o.TLS == nil && !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		_ = listener.Close()
+		return nil, fmt.Errorf("--visibility %s: requests carry tokens, so without TLS only a loopback address may be given",
+			o.Address)
+	}
+	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.TLS != nil {
+		listener = tls.NewListener(listener, o.TLS)
+	}
+	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * statusWithin,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaders,
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("server of users' questions stopped", "error", err)
+		}
+	}()
+	return listener.Addr(), nil
+}
 
 func newServer(o Options) http.Handler {
 	if o.Reviews == nil {

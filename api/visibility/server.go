@@ -1,7 +1,6 @@
 package visibility
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -96,35 +95,6 @@ type problem struct {
 }
 
 func (p problem) Error() string { return p.text }
-
-// Serve listens, and answers until ctx ends.
-func Serve(ctx context.Context, o Options) (net.Addr, error) {
-	if o.Address == "" {
-		return nil, nil
-	}
-	listener, err := net.Listen("tcp", o.Address)
-	if err != nil {
-		return nil, fmt.Errorf("serve users' questions (--visibility): %w", err)
-	}
-	if o.TLS == nil && !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		_ = listener.Close()
-		return nil, fmt.Errorf("--visibility %s: requests carry tokens, so without TLS only a loopback address may be given", o.Address)
-	}
-	o.Log = cmp.Or(o.Log, slog.Default())
-	if o.TLS != nil {
-		listener = tls.NewListener(listener, o.TLS)
-	}
-	server := &http.Server{Handler: newServer(o), ReadHeaderTimeout: within, WriteTimeout: 2 * statusWithin,
-		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaders,
-		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error("server of users' questions stopped", "error", err)
-		}
-	}()
-	return listener.Addr(), nil
-}
 
 // enter finds out whose request it is, and whether this user may make one more now.
 func (s *server) enter(ctx context.Context, r *http.Request) (*user, error) {

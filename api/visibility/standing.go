@@ -312,3 +312,31 @@ func (w *WhyQueue) above(b *strings.Builder) {
 	}
 	_ = table.Flush()
 }
+
+// standsFrom reads what a queue has.
+func standsFrom(u *wire.QueueUsage) QueueStands {
+	return QueueStands{Queue: u.GetQueue(), Ready: u.GetReadyReason(), Message: u.GetMessage(),
+		Admitted: int(u.GetAdmitted()), Waiting: int(u.GetWaiting()), Amounts: amountsOf(u)}
+}
+
+// charges says in one line what is charged of each limit.
+func charges(amounts []QueueResource) string {
+	var out []string
+	for _, a := range amounts {
+		if a.Charged == "" && a.Capability == "" && a.Deserved == "" {
+			continue
+		}
+		text := a.Resource + " 0"
+		if a.Charged != "" {
+			text = a.Resource + " " + a.Charged
+		}
+		if a.Capability != "" {
+			text += "/" + a.Capability
+		}
+		if a.Deserved != "" && a.Deserved != a.Guarantee {
+			text += " (deserves " + a.Deserved + ")"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}

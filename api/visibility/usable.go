@@ -17,10 +17,12 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// What users are told of the queues that their namespace may use. Whoever may create PodGroups in a namespace may find out by trying which
-// queues admit it, and waits in them: so the amounts of these queues and of their ancestors are no secret. Gangs of others are counted.
+// What users are told of the queues that their namespace may use. Whoever may create PodGroups in a namespace may
+// find out by trying which queues admit it, and waits in them: so the amounts of these queues and of their ancestors
+// are no secret. Gangs of others are counted.
 
-// UsableQueues are the queues that a namespace may use, and those above them. It is the answer in JSON; fields may be added.
+// UsableQueues are the queues that a namespace may use, and those above them. It is the answer in JSON; fields may
+// be added.
 type UsableQueues struct {
 	Namespace  string        `json:"namespace"`
 	Queues     []QueueStands `json:"queues"`
@@ -35,11 +37,6 @@ type QueueStands struct {
 	Admitted int             `json:"admitted"` // gangs
 	Waiting  int             `json:"waiting"`
 	Amounts  []QueueResource `json:"amounts,omitempty"`
-}
-
-func standsFrom(u *wire.QueueUsage) QueueStands {
-	return QueueStands{Queue: u.GetQueue(), Ready: u.GetReadyReason(), Message: u.GetMessage(),
-		Admitted: int(u.GetAdmitted()), Waiting: int(u.GetWaiting()), Amounts: amountsOf(u)}
 }
 
 // usable says which queues a namespace may use, to whoever may create PodGroups there.
@@ -87,14 +84,14 @@ func (s *server) mayUse(ctx context.Context, who *user, namespace string) error 
 		fmt.Sprintf("user %q may not create PodGroups in namespace %q", who.Username, namespace))
 }
 
-// notAdmitted does not tell whether there is such a queue.
+// notAdmitted is the same whether or not there is such a queue.
 func notAdmitted(queue, namespace string) error {
 	return problem{http.StatusForbidden,
 		fmt.Sprintf("there is no queue %q that admits namespace %q: basalt queue list -n %s lists those that do",
 			queue, namespace, namespace)}
 }
 
-// standing asks the coordinator about a queue for a user who may get it, or, in a namespace, may use it.
+// standingFor asks the coordinator about a queue for a user who may get it, or, in a namespace, may use it.
 func (s *server) standingFor(ctx context.Context, who *user, queue, namespace string) (*wire.StandingReply, error) {
 	err := s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "get", Group: v1beta1.GroupName,
 		Resource: "queues", Name: queue}, false, fmt.Sprintf("user %q may not get the Queue %q", who.Username, queue))
@@ -146,26 +143,4 @@ func (u *UsableQueues) Text() string {
 		fmt.Fprintf(&b, "and %d more\n", u.MoreQueues)
 	}
 	return b.String()
-}
-
-// charges says in one line what is charged of each limit.
-func charges(amounts []QueueResource) string {
-	var out []string
-	for _, a := range amounts {
-		if a.Charged == "" && a.Capability == "" && a.Deserved == "" {
-			continue
-		}
-		text := a.Resource + " 0"
-		if a.Charged != "" {
-			text = a.Resource + " " + a.Charged
-		}
-		if a.Capability != "" {
-			text += "/" + a.Capability
-		}
-		if a.Deserved != "" && a.Deserved != a.Guarantee {
-			text += " (deserves " + a.Deserved + ")"
-		}
-		out = append(out, text)
-	}
-	return strings.Join(out, ", ")
 }

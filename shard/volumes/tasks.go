@@ -35,8 +35,9 @@ const (
 	partPause = time.Minute
 )
 
-// Estimates of what work costs, for a core reads no clocks. Measured were 6 µs to show a pod with a bound claim, and 71 µs
-// to show one that is offered 512 places; 3 µs to count on a node with 20 pods of a claim; 0.1 µs to compare a node.
+// Estimates of what work costs, for a core reads no clocks. Measured were 6 µs to show a pod with a bound claim, and
+// 71 µs to show one that is offered 512 places; 3 µs to count on a node with 20 pods of a claim; 0.1 µs to compare a
+// node.
 const (
 	showCost    = 50 * time.Microsecond // to show a pod again
 	lookCost    = time.Microsecond      // to look whether a subject is concerned

@@ -157,7 +157,8 @@ func describe(out io.Writer, root string, s state) {
   %s status
 
 Control store: %s   Logs: %s
-`, s.Kubeconfig, strings.Join(s.Visibility, ","), filepath.Join(root, "deploy", "examples"), filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
+`, s.Kubeconfig, strings.Join(s.Visibility, ","), filepath.Join(root, "deploy", "examples"),
+		filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
 		strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
 	if !s.Ready {
 		fmt.Fprintln(out, "It is not ready yet.")
