@@ -221,7 +221,8 @@ func TestChartIsAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			objects := template(t, rows[name]...)
 			objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-				return o.GroupVersionKind().Group == "cert-manager.io" // its definitions are not here
+				// Their definitions are not here.
+				return slices.Contains([]string{"cert-manager.io", "monitoring.coreos.com"}, o.GroupVersionKind().Group)
 			})
 			if len(objects) < 30 {
 				t.Errorf("only %d objects", len(objects))
@@ -253,6 +254,8 @@ func TestChartValuesMatter(t *testing.T) {
 	}
 	defaults, others := leaves("", read("chart/values.yaml")), read("testdata/all-values.yaml")
 	plain := must[string](t)(run(t, "", "helm", "template", "basalt", "chart"))
+	monitored := []string{"template", "basalt", "chart", "--set", "monitoring.enabled=true"}
+	plainMonitored := must[string](t)(run(t, "", "helm", monitored...))
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
 		if name == "etcd.endpoints" || name == "etcd.secretName" { // one without the other is refused, see below
 			continue
@@ -262,6 +265,13 @@ func TestChartValuesMatter(t *testing.T) {
 			t.Errorf("all-values.yaml has no %s", name)
 		}
 		text := string(must[[]byte](t)(json.Marshal(value)))
+		if of, is := strings.CutPrefix(name, "monitoring."); is && of != "enabled" {
+			args := append(slices.Clone(monitored), "--set-json", name+"="+text)
+			if got := must[string](t)(run(t, "", "helm", args...)); got == plainMonitored {
+				t.Errorf("%s=%s changes nothing", name, text)
+			}
+			continue
+		}
 		if got := must[string](t)(run(t, "", "helm", "template", "basalt", "chart", "--set-json", name+"="+text)); got == plain {
 			t.Errorf("%s=%s changes nothing", name, text)
 		}
@@ -382,6 +392,9 @@ func TestChartRefuses(t *testing.T) {
 		{"volcano=on", "at '/volcano': value must be one of 'off', 'observe', 'write'"},
 		{"tls=none", "at '/tls': value must be one of 'basalt', 'cert-manager'"},
 		{"image.tag=a b", "at '/image/tag': 'a b' does not match"},
+		{"monitoring.enable=true", "at '/monitoring': additional properties 'enable' not allowed"},
+		{"monitoring.runbooks=deploy/docs/operate.md", "at '/monitoring/runbooks': 'deploy/docs/operate.md' does not match"},
+		{"podAnnotations.a=1", "at '/podAnnotations/a': got number, want string"},
 		{"networkPolicies=yes", "at '/networkPolicies': got string, want boolean"},
 		{"networkPolicies=null", "missing property 'networkPolicies'"},
 		{"shards=null", "missing property 'shards'"},

@@ -58,6 +58,16 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* basalt.metadata: that of the pods of a component. The list is: root, the name of the component. */}}
+{{- define "basalt.metadata" -}}
+{{- $root := index . 0 }}{{ $name := index . 1 -}}
+metadata:
+  labels: {{ merge (dict "app.kubernetes.io/name" $name) $root.Values.podLabels | toYaml | nindent 4 }}
+  {{- with $root.Values.podAnnotations }}
+  annotations: {{ toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
 {{/* basalt.affinity: that of the values, else preferably not two on one node. */}}
 {{- define "basalt.affinity" -}}
 {{- $name := index . 0 }}{{ $affinity := index . 1 -}}
@@ -100,8 +110,7 @@ The list is: the volume, the Secret, the keys. */}}
 {{/* basalt.process: the pod template of the shards and of the coordinators. The list is: root, the role, its values. */}}
 {{- define "basalt.process" -}}
 {{- $root := index . 0 }}{{ $role := index . 1 }}{{ $values := index . 2 }}{{ $name := printf "basalt-%s" $role -}}
-metadata:
-  labels: {app.kubernetes.io/name: {{ $name }}}
+{{- include "basalt.metadata" (list $root $name) | nindent 0 }}
 spec:
   serviceAccountName: {{ $name }}
   # Not scheduled by Basalt: these pods must run before it does.

@@ -423,15 +423,28 @@ func alerts(t *testing.T) []rulefmt.Rule {
 	return out
 }
 
-// The PodMonitor is one, and selects pods that deploy has, at a port that they have.
+// PodMonitors select pods that deploy has, at a port that they have.
 func TestPodMonitor(t *testing.T) {
-	var m monitoringv1.PodMonitor
+	var m, store monitoringv1.PodMonitor
 	text, err := os.ReadFile(monitoring + "podmonitor.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.UnmarshalStrict(text, &m); err != nil {
+	processes, members, _ := strings.Cut(string(text), "\n---\n")
+	if err := yaml.UnmarshalStrict([]byte(processes), &m); err != nil {
 		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(members), &store); err != nil {
+		t.Fatal(err)
+	}
+	text, err = os.ReadFile("deploy/etcd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, port := store.Spec.Selector.MatchLabels["app.kubernetes.io/name"], *store.Spec.PodMetricsEndpoints[0].Port
+	if !bytes.Contains(text, []byte("app.kubernetes.io/name: "+app+"}")) ||
+		!bytes.Contains(text, []byte("- {name: "+port+", containerPort: 2381}")) || store.Namespace != "basalt-system" {
+		t.Errorf("nothing is scraped of the control store: %+v", store.Spec)
 	}
 	for _, app := range m.Spec.Selector.MatchExpressions[0].Values {
 		found := 0
@@ -519,7 +532,8 @@ func TestDocumentation(t *testing.T) {
 	var is []string
 	for _, rule := range alerts(t) {
 		is = append(is, rule.Alert+" "+rule.Labels["severity"])
-		if want := "deploy/docs/operate.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want || rule.Annotations["summary"] == "" {
+		want := "https://basalt.dev/docs/operate#" + strings.ToLower(rule.Alert)
+		if rule.Annotations["runbook_url"] != want || rule.Annotations["summary"] == "" {
 			t.Errorf("%s: %v", rule.Alert, rule.Annotations)
 		}
 		known(t, rule.Alert, rule.Expr, declaredSeries())
