@@ -257,7 +257,7 @@ func (w *world) tells(shard int, tenant string, args []string, words ...string) 
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		for _, word := range words {
-			if !strings.Contains(out, word) {
+			if !strings.Contains(flat(out), flat(word)) {
 				return fmt.Errorf("%q is not in:\n%s", word, out)
 			}
 		}

@@ -438,13 +438,16 @@ func (w *world) says(shard int, tenant, what string, words ...string) {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		for _, word := range words {
-			if !strings.Contains(out, word) {
+			if !strings.Contains(flat(out), flat(word)) {
 				return fmt.Errorf("%q is not in:\n%s", word, out)
 			}
 		}
 		return nil
 	})
 }
+
+// flat has one space between words: prose is folded wherever its line is full.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func (w *world) fails(shard int, tenant, what, words string) {
 	w.t.Helper()
