@@ -124,8 +124,9 @@ build: ## build all programs into bin/; takes some minutes the first time
 	@$(PROGRAMS)
 
 PLATFORMS ?= linux/amd64,linux/arm64
-image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, without Docker, into bin/image; see deploy/docs/install.md
-	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --output "$(CURDIR)/bin/image" --platforms "$(PLATFORMS)"
+NAME ?=
+image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, without Docker, into bin/image; NAME=basalt:dev names it for kind, k3s, minikube and docker load; see deploy/docs/install.md
+	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --output "$(CURDIR)/bin/image" --platforms "$(PLATFORMS)" --name "$(NAME)"
 
 image-test: ## build the image for all platforms twice, in different surroundings, and compare and open the results
 	$(GO) test -C deploy/image -count 1 -timeout 60m -v .

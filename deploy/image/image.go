@@ -5,12 +5,14 @@ import (
 	"compress/gzip"
 	"context"
 	"debug/buildinfo"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -141,7 +143,9 @@ func (s *source) labels() map[string]string {
 
 // writeLayout writes a layout whose one entry is an index of all platforms, and returns the digest of this index. A tool that is not
 // told which entry to copy takes the only one, and copies one platform or all of them.
-func writeLayout(src *source, images []*image, dir string) (v1.Hash, error) {
+//
+// containerd, and with it kind and k3s, calls the image by the annotation io.containerd.image.name, a full name.
+func writeLayout(src *source, images []*image, as *name.Tag, dir string) (v1.Hash, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range images {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i, Descriptor: v1.Descriptor{Platform: &i.platform}})
@@ -151,10 +155,38 @@ func writeLayout(src *source, images []*image, dir string) (v1.Hash, error) {
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	if err := to.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": src.version})); err != nil {
+	annotations := map[string]string{"org.opencontainers.image.ref.name": src.version}
+	if as != nil {
+		registry := as.RegistryStr()
+		if registry == name.DefaultRegistry { // which containerd calls by another name
+			registry = "docker.io"
+		}
+		annotations["org.opencontainers.image.ref.name"] = as.TagStr()
+		annotations["io.containerd.image.name"] = registry + "/" + as.RepositoryStr() + ":" + as.TagStr()
+	}
+	if err := to.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
 		return v1.Hash{}, err
 	}
 	return index.Digest()
+}
+
+// writeManifest writes what docker load reads of the archive: a name, and one platform, for it takes no more.
+func writeManifest(i *image, as *name.Tag, dir string) error {
+	manifest, err := i.Manifest()
+	if err != nil {
+		return err
+	}
+	blob := func(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
+	var layers []string
+	for _, l := range manifest.Layers {
+		layers = append(layers, blob(l.Digest))
+	}
+	text, err := json.Marshal([]map[string]any{
+		{"Config": blob(manifest.Config.Digest), "RepoTags": []string{as.String()}, "Layers": layers}})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o644)
 }
 
 // writeArchive writes the files of the layout into one tar, for tools that import archives.

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -41,6 +42,7 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	root := flags.String("root", "../..", "folder of Basalt's sources")
 	output := flags.String("output", "../../bin/image", "folder for the result; one that holds anything else is left alone")
 	wanted := flags.String("platforms", strings.Join(platforms, ","), "platforms, separated by commas")
+	called := flags.String("name", "", "name and tag of the image for tools that import the archive, such as basalt:dev")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -51,11 +53,19 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var as *name.Tag
+	if *called != "" {
+		tag, err := name.NewTag(*called, name.WithDefaultTag(""))
+		if err != nil || tag.TagStr() == "" || strings.Contains(*called, "//") {
+			return fmt.Errorf("--name %q is not a name and a tag, such as basalt:dev (%v)", *called, err)
+		}
+		as = &tag
+	}
 	src, err := readSource(ctx, *root, warnings)
 	if err != nil {
 		return err
 	}
-	return buildAll(ctx, src, targets, *output, out)
+	return buildAll(ctx, src, targets, as, *output, out)
 }
 
 // parsePlatforms returns platforms in the order of the table, whatever the order that they are named in.
@@ -77,7 +87,9 @@ func parsePlatforms(text string) ([]v1.Platform, error) {
 }
 
 // buildAll writes the result beside output first, so that half a result is never found there.
-func buildAll(ctx context.Context, src *source, targets []v1.Platform, output string, out io.Writer) error {
+func buildAll(
+	ctx context.Context, src *source, targets []v1.Platform, as *name.Tag, output string, out io.Writer,
+) error {
 	if err := checkReplaceable(output); err != nil {
 		return err
 	}
@@ -97,7 +109,10 @@ func buildAll(ctx context.Context, src *source, targets []v1.Platform, output st
 		}
 		images = append(images, i)
 	}
-	digest, err := writeLayout(src, images, filepath.Join(next, layoutName))
+	digest, err := writeLayout(src, images, as, filepath.Join(next, layoutName))
+	if err == nil && as != nil {
+		err = writeManifest(images[0], as, filepath.Join(next, layoutName))
+	}
 	if err != nil {
 		return fmt.Errorf("write the OCI layout: %w", err)
 	}
@@ -114,6 +129,9 @@ func buildAll(ctx context.Context, src *source, targets []v1.Platform, output st
 		return err
 	}
 	fmt.Fprintf(out, "%s: %s\n", output, src.version)
+	if as != nil {
+		fmt.Fprintf(out, "  called %s\n", as)
+	}
 	for _, i := range images {
 		fmt.Fprintf(out, "  %-12s %5.1f MB, compressed %5.1f MB; %s\n", i.platform, mega(i.unpacked), mega(i.compressed), sbomName(i.platform))
 	}
