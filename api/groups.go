@@ -52,8 +52,7 @@ var foreignQueues = []foreignQueue{
 }
 
 // admittedByKueue reports whether a pod has a label that Kueue's controllers write on what they admit. Kueue decides
-// what
-// starts, and Basalt where: the queue that such a pod names has been charged.
+// what starts, and Basalt where: the queue that such a pod names has been charged.
 func admittedByKueue(p *v1.Pod) bool {
 	return p.Labels["kueue.x-k8s.io/managed"] != "" || p.Labels["kueue.x-k8s.io/podset"] != ""
 }
@@ -373,8 +372,7 @@ func stripGroups(to, p *v1.Pod) {
 }
 
 // ForeignGroup is what a group of another kind than Basalt's PodGroup says beyond what such a one can say. Of a
-// PodGroup
-// with spec.minResources it is these alone.
+// PodGroup with spec.minResources it is these alone.
 type ForeignGroup struct {
 	Kind    GroupKind
 	Roles   []Role    // how many pods of each start together, sorted by name
@@ -443,8 +441,7 @@ func (r *Rules) Ours(scheduler string) bool {
 }
 
 // meant returns the name of Basalt's that a scheduler's name differs from in nothing but the case of its letters, ""
-// for
-// none. Nobody serves the other one, so its pod would wait for ever without a word.
+// for none. Nobody serves the other one, so its pod would wait for ever without a word.
 func (r *Rules) meant(scheduler string) string {
 	for _, name := range r.Schedulers {
 		if strings.EqualFold(name, scheduler) {
@@ -458,8 +455,7 @@ func (r *Rules) meant(scheduler string) string {
 }
 
 // readScheduler reads whose pod it is. One that names a scheduler whom nobody serves is refused as Basalt's if nothing
-// but
-// the case of letters is wrong.
+// but the case of letters is wrong.
 func (p *Pod) readScheduler(from *v1.Pod, rules *Rules) {
 	name := from.Spec.SchedulerName
 	p.Ours = rules.Ours(name)

@@ -12,9 +12,8 @@ const (
 	// NameStorePeer is of members of the control store, among themselves.
 	NameStorePeer = "etcd-peer.basalt"
 
-	// VisibilityService is the Service at which the API server reaches shards with users' questions. With its namespace
-	// and "svc" it is
-	// in the certificate of every shard.
+	// VisibilityService is the Service at which the API server reaches shards with users' questions. With its
+	// namespace and "svc" it is in the certificate of every shard.
 	VisibilityService = "basalt-visibility"
 )
 

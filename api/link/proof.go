@@ -35,10 +35,9 @@ import (
 // is there: a shard that is cut off from the control store cannot know a new coordinator, and must not look dead to it.
 //
 // An incarnation has another drained only on behalf of a user: it hands the user's token on, and the other has the API
-// server review it. A
-// user whom the API server's aggregator has named has no token here: then it hands on who that is, and the other has
-// the API server review
-// what that user may do. So far it believes an incarnation that has proved to be the one it says.
+// server review it. A user whom the API server's aggregator has named has no token here: then it hands on who that is,
+// and the other has the API server review what that user may do. So far it believes an incarnation that has proved to
+// be the one it says.
 
 // register is how long a call may be ahead of the watch that shows its caller's record, and maxAhead how many calls may wait
 // for that at a time: they prove nothing yet.

@@ -70,8 +70,7 @@ func (t *TLS) config() (*tls.Config, error) {
 }
 
 // Server returns a configuration for a server whose clients need no certificate. One that they show is not verified,
-// but for their having
-// its key: it may be of another CA.
+// but for their having its key: it may be of another CA.
 func (t *TLS) Server() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -3,14 +3,11 @@ package visibility
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // discovery returns the documents by which the API server learns what is served here. It asks for them every half a
-// minute, to see whether
-// somebody answers, and hands the last one to each client that lists all APIs. So they are answered to everybody, at
-// once and without a
-// review: they say what this file says.
+// minute, to see whether somebody answers, and hands the last one to each client that lists all APIs. So they are
+// answered to everybody, at once and without a review: they say what this file says.
 //
 // Only subresources are listed. Programs that go through all resources that can be listed, and `kubectl get queues`,
-// are to find the objects
-// of scheduling.basalt.dev alone.
+// are to find the objects of scheduling.basalt.dev alone.
 //
 // There is no OpenAPI document: answers have no schema that a server would check, and the API server does without.
 func discovery() map[string]any {

@@ -13,13 +13,11 @@
 // again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a WhatIf, a Status and a Drain in JSON.
 //
 // With /apis/visibility.basalt.dev/v1beta1 in place of /v1, the API server forwards the same requests from users that
-// it has authenticated, and
-// whom it lets ask (deploy/visibility.yaml); package frontproxy finds out whom it names.
+// it has authenticated, and whom it lets ask (deploy/visibility.yaml); package frontproxy finds out whom it names.
 //
 // It decides who may ask. The API server has named the user, or the request carries a bearer token, which the API
-// server reviews
-// (TokenReview); then the API server is asked whether that user may do this (SubjectAccessReview). Nothing is said
-// before both:
+// server reviews (TokenReview); then the API server is asked whether that user may do this (SubjectAccessReview).
+// Nothing is said before both:
 //
 //   - why: get that PodGroup or pod. Not even whether there is such an object is said before, and an answer says nothing of others' objects
 //     but how many gangs and queues wait, and what its condition names. Of the queue of the gang it says the amounts, of the ancestors how
@@ -42,8 +40,8 @@
 // There are no objects of the resource shards. Like signers of certificates.k8s.io it exists for rights alone.
 //
 // What it costs is bounded: requests a second in all, by tenants in turn, and for each user, statuses at a time,
-// reviews that are
-// remembered, bytes, and time. Only the documents of discovery are given to everybody: they are always the same.
+// reviews that are remembered, bytes, and time. Only the documents of discovery are given to everybody: they are always
+// the same.
 //
 // It leaves to the shards what they know. Any shard answers: it calls the one that drives the gang and the coordinator, for a status all
 // processes, and for a drain the shard that is meant. Collect and Order do that for a program that reads the control store itself, too.

@@ -91,8 +91,7 @@ func tokenOf(header string) (bearer, error) {
 }
 
 // MayDrain asks the API server whether a user may drain a shard, and of a token first whose it is; nothing that was
-// found out before
-// counts. from is where the question comes from: an address, or another process of Basalt.
+// found out before counts. from is where the question comes from: an address, or another process of Basalt.
 func (s *Reviews) MayDrain(ctx context.Context, from string, by Caller, shard string) (user string, err error) {
 	who := forwarded(by.UserInfo)
 	if by.Token != "" || by.Username == "" {
@@ -135,8 +134,7 @@ func (s *Reviews) authenticate(ctx context.Context, from string, token bearer, a
 }
 
 // tenant returns whose turn it is when a user asks: that of the namespace that a ServiceAccount is of, for whoever may
-// write there
-// has as many of them as wanted, and else that of the user.
+// write there has as many of them as wanted, and else that of the user.
 func (who *user) tenant() string {
 	if account, is := strings.CutPrefix(who.Username, accountPrefix); is {
 		namespace, _, _ := strings.Cut(account, ":")

@@ -30,8 +30,7 @@ import (
 )
 
 // endpoint is how users reach Basalt: through the API server, which forwards the question with whatever the kubeconfig
-// has to authenticate;
-// or else at a port of a shard, with a token.
+// has to authenticate; or else at a port of a shard, with a token.
 type endpoint struct {
 	server, namespace, ca string
 	insecure              bool

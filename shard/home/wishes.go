@@ -4,13 +4,14 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard chooses well among its own nodes. But the shard that is asked first may
-// have only second-best nodes left while another has better ones. So a round has a first part for each such class: it asks the shards whose
-// best node with room is of the highest grade, as far as summaries and refusals tell, and only for nodes of that grade (as the
-// HoldRequest). A shard of which nothing is known is taken to have the best; its refusal says what it has. Every shard is asked once at most, or a
-// few times if the grade changes with each pod that is placed (lean.go).
-// What is still missing is asked for as for any pod, at shards with better nodes first. Pods without wishes are concerned if a shard has
-// said that it has only tainted nodes for them.
+// Which shard is asked for pods that prefer some nodes, or that taints of some nodes would rather not have. Each shard
+// chooses well among its own nodes. But the shard that is asked first may have only second-best nodes left while
+// another has better ones. So a round has a first part for each such class: it asks the shards whose best node with
+// room is of the highest grade, as far as summaries and refusals tell, and only for nodes of that grade (as the
+// HoldRequest). A shard of which nothing is known is taken to have the best; its refusal says what it has. Every shard
+// is asked once at most, or a few times if the grade changes with each pod that is placed (lean.go). What is still
+// missing is asked for as for any pod, at shards with better nodes first. Pods without wishes are concerned if a shard
+// has said that it has only tainted nodes for them.
 //
 // What this costs is a message to each shard for a class that nobody was asked for lately. What it does not do: a gang whose pods want more
 // nodes of a grade than one shard has takes what it gets at the shards asked last, whatever the grade.

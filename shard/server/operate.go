@@ -40,8 +40,7 @@ func (l *loop) draining(ctx context.Context, shard string) (visibility.Drain, er
 }
 
 // drainAnywhere has a shard drained on behalf of a user. Another shard is handed the user's token: it does not believe
-// this one. Of a user
-// without one, whom the API server has named, it is told the name.
+// this one. Of a user without one, whom the API server has named, it is told the name.
 func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by visibility.Caller) (visibility.Drain, error) {
 	return visibility.Order(ctx, l.process.Store, shard, cancel, func(ctx context.Context, record *wire.ShardRecord) error {
 		if api.Incarnation(record.Incarnation) == l.self {

@@ -1,11 +1,9 @@
-// Package issue creates the keys of an installation as Secrets: a CA, a certificate for each role, the gossip key and the metrics
-// token. It creates what is missing and renews certificates before they expire. And it tells the API server which CA
-// shards'
-// certificates are of.
+// Package issue creates the keys of an installation as Secrets: a CA, a certificate for each role, the gossip key and
+// the metrics token. It creates what is missing and renews certificates before they expire. And it tells the API server
+// which CA shards' certificates are of.
 //
 // It decides when something is issued. It owns the Secrets that Names lists, and no others, and spec.caBundle of the
-// APIService. A
-// certificate that another issuer put into a Secret is left alone.
+// APIService. A certificate that another issuer put into a Secret is left alone.
 //
 // Invariants:
 //   - An existing key or token is never replaced. A certificate is replaced only by one with the same names and a later expiry.
@@ -84,9 +82,8 @@ type Options struct {
 	KeysOnly  bool     // only the gossip key and the metrics token: another issuer makes certificates
 	RotateCA  bool     // let the next CA sign from now on
 
-	// Publish tells others which CAs verify shards' certificates, and reports whether they knew others. It may be nil,
-	// and is not called
-	// with KeysOnly.
+	// Publish tells others which CAs verify shards' certificates, and reports whether they knew others. It may be
+	// nil, and is not called with KeysOnly.
 	Publish func(ctx context.Context, bundle []byte) (changed bool, err error)
 }
 

@@ -50,8 +50,8 @@ const APIServiceName = "v1beta1.visibility.basalt.dev"
 const APIServicePath = "/apis/apiregistration.k8s.io/v1/apiservices/" + APIServiceName
 
 // Publish tells the API server, by spec.caBundle of the APIService, which CAs verify the certificates of what it
-// forwards requests to. It
-// is an Options.Publish. Without an APIService nothing is forwarded, and there is nobody to tell.
+// forwards requests to. It is an Options.Publish. Without an APIService nothing is forwarded, and there is nobody to
+// tell.
 func Publish(client rest.Interface) func(ctx context.Context, bundle []byte) (bool, error) {
 	return func(ctx context.Context, bundle []byte) (bool, error) {
 		raw, err := client.Get().AbsPath(APIServicePath).SetHeader("Accept", "application/json").Do(ctx).Raw()

@@ -1,17 +1,13 @@
 // Package frontproxy finds out on whose behalf kube-apiserver forwards a request. Its aggregator authenticates and
-// authorises a
-// user, shows a client certificate of its own, and names the user in headers.
+// authorises a user, shows a client certificate of its own, and names the user in headers.
 //
 // It decides whether the headers of a request are believed. They are if the certificate of the connection verifies at
-// that moment
-// against the CA, and has one of the names, that kube-apiserver publishes for this in the ConfigMap
+// that moment against the CA, and has one of the names, that kube-apiserver publishes for this in the ConfigMap
 // kube-system/extension-apiserver-authentication. From any other connection the headers count for nothing, so who can
-// reach the
-// port gains nothing by writing them.
+// reach the port gains nothing by writing them.
 //
 // It fails closed: before the ConfigMap was read, and if it names no CA, no connection is the aggregator's. A ConfigMap
-// that cannot
-// be read leaves in force what was read last.
+// that cannot be read leaves in force what was read last.
 //
 // Considered: k8s.io/apiserver does the same with 20 more modules in the binary, among them a second registry of
 // metrics.

@@ -90,7 +90,7 @@
 // Judged are C2, at each Binding, and not by the function that judges rows; C4, at each "yes"; and when nothing can happen any
 // more, that no row waits for ever, and no gang that has a Commit left and could be placed.
 //
-// Not exhausted, and nothing found in the first 30 million states: two gangs over two node shards each with a death, or with a broken
-// watch; p and q with an edit, a deletion and a broken watch at once.
-// States are compared by a hash of 64 bits; a test compares some spaces with whole states.
+// Not exhausted, and nothing found in the first 30 million states: two gangs over two node shards each with a death, or
+// with a broken watch; p and q with an edit, a deletion and a broken watch at once. States are compared by a hash of 64
+// bits; a test compares some spaces with whole states.
 package order

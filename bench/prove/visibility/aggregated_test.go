@@ -46,8 +46,7 @@ type installation struct {
 }
 
 // startAggregated starts one, with the Service and the APIService of deploy/. There is no network of Services here: the
-// Service is another
-// name for this machine, and the port is that of one shard.
+// Service is another name for this machine, and the port is that of one shard.
 func startAggregated(t *testing.T, shards int) *installation {
 	i := &installation{keys: issue.Directory(t.TempDir()), opts: issue.Options{Namespace: "basalt-system"}}
 	ensure(t, i, time.Now())
@@ -206,8 +205,7 @@ func (i *installation) may(kind, user, namespace string, roles ...string) {
 }
 
 // TestAggregated: users ask through the API server, with the kubeconfig that they have, and learn what they may; nobody
-// can pretend to be the
-// API server; and when no shard answers, others are not held up.
+// can pretend to be the API server; and when no shard answers, others are not held up.
 //
 // It takes 40 s, for the API server looks at an APIService that fails now and then.
 func TestAggregated(t *testing.T) {

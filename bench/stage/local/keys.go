@@ -178,8 +178,7 @@ func makeKeys(dir string, server net.IP) (keys, error) {
 }
 
 // ClientCertificate makes a certificate and a key, in PEM, with which a user of a name and in groups authenticates to
-// the API server, as
-// kubeadm's kubeconfigs do.
+// the API server, as kubeadm's kubeconfigs do.
 func (c *Cluster) ClientCertificate(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
 	fail := func(err error) ([]byte, []byte, error) {
 		return nil, nil, fmt.Errorf("make certificate of %s: %w", user, err)
