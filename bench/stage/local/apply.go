@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// FieldManager is the name under which Apply owns fields: that of "kubectl apply --server-side", so that whoever applies
-// the same manifests by kubectl later meets no conflict.
+// FieldManager is the name under which Apply owns fields: that of "kubectl apply --server-side", so that whoever
+// applies the same manifests by kubectl later meets no conflict.
 const FieldManager = "kubectl"
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
