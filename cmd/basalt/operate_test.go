@@ -52,7 +52,7 @@ func TestShardsAreTriedInOrder(t *testing.T) {
 		asked = ""
 		var answer visibility.Status
 		e := endpoint{server: strings.Join(row.servers, ",")}
-		err := e.call(t.Context(), &rest.Config{BearerToken: "token"}, http.MethodGet, "/v1/status", &answer)
+		err := e.call(t.Context(), &rest.Config{BearerToken: "token"}, http.MethodGet, "/status", &answer)
 		if asked != row.asked {
 			t.Errorf("%v: asked %q, want %q", row.servers, asked, row.asked)
 		}

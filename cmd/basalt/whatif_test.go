@@ -22,7 +22,7 @@ func TestWhatIfAsks(t *testing.T) {
 		case "/apis/scheduling.k8s.io/v1/priorityclasses/high":
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, `{"kind":"PriorityClass","apiVersion":"scheduling.k8s.io/v1","metadata":{"name":"high"},"value":1000,"preemptionPolicy":"Never"}`)
-		case "/v1/what-if":
+		case "/v1/namespaces/red/what-if", "/v1/namespaces/blue/what-if":
 			asked = r.URL
 			fmt.Fprint(w, `{"changes":["batch:weight=3"],"queues":[{"queue":"batch","before":{"weightedShare":7},"after":{"weightedShare":2}}]}`)
 		default:
