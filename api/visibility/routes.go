@@ -20,7 +20,7 @@ import (
 	"basalt.dev/basalt/api/wait"
 )
 
-// Group and Version of the API under which the API server serves the questions, with deploy/apiservice.yaml.
+// Group and Version of the API under which the API server serves the questions, with deploy/visibility.yaml.
 const (
 	Group   = "visibility.basalt.dev"
 	Version = "v1beta1"
@@ -99,8 +99,7 @@ func newServer(o Options) http.Handler {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { write(w, document) })
 	}
 	mux.HandleFunc("/", question(func(context.Context, *http.Request) (any, error) {
-		return nil,
-			problem{http.StatusNotFound, asked}
+		return nil, problem{http.StatusNotFound, asked}
 	}).handler(within))
 	return mux
 }

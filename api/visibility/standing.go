@@ -117,17 +117,12 @@ func (s *Standing) evictions(now time.Time) string {
 // WhyQueue says what a queue has and wants, which of its gangs is next, and which claims concern it. It is the answer in JSON; fields may be
 // added.
 type WhyQueue struct {
-	Queue         string          `json:"queue"`
-	Ready         string          `json:"ready"` // the reason of its condition
-	Message       string          `json:"message,omitempty"`
-	Admitted      int             `json:"admitted"` // gangs
-	Waiting       int             `json:"waiting"`
-	Amounts       []QueueResource `json:"amounts,omitempty"`
-	WeightedShare int             `json:"weightedShare"` // as in its status
-	Next          *NextGang       `json:"next,omitempty"`
-	Claims        []Claim         `json:"claims,omitempty"`
-	MoreClaims    int             `json:"moreClaims,omitempty"`
-	Ancestors     []QueueStands   `json:"ancestors,omitempty"` // the parent first, if the question was put in a namespace
+	QueueStands
+	WeightedShare int           `json:"weightedShare"` // as in its status
+	Next          *NextGang     `json:"next,omitempty"`
+	Claims        []Claim       `json:"claims,omitempty"`
+	MoreClaims    int           `json:"moreClaims,omitempty"`
+	Ancestors     []QueueStands `json:"ancestors,omitempty"` // the parent first, if the question was put in a namespace
 }
 
 // QueueResource is what a queue has of a resource, in the words of its status. What is empty is not limited, or nothing.
@@ -166,9 +161,7 @@ func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *Why
 		return g.Title()
 	}
 	u := r.GetUsage()
-	w := &WhyQueue{Queue: u.GetQueue(), Ready: u.GetReadyReason(), Message: u.GetMessage(), Admitted: int(u.GetAdmitted()), Waiting: int(u.GetWaiting()),
-		WeightedShare: int(u.GetWeightedShare())}
-	w.Amounts = amountsOf(u)
+	w := &WhyQueue{QueueStands: standsFrom(u), WeightedShare: int(u.GetWeightedShare())}
 	if g := r.GetNext(); g != nil {
 		w.Next = &NextGang{Gang: name(g)}
 		if w.Next.Gang != "" {

@@ -158,8 +158,8 @@ func (e *endpoint) callForwarded(ctx context.Context, config *rest.Config, metho
 	}
 	mine := e.direct(config)
 	if e.ca == "" {
-		mine.TLSClientConfig = rest.TLSClientConfig{ServerName: certs.NameVisibility(e.namespace), CAData: bundle(ctx,
-			config)}
+		mine.TLSClientConfig = rest.TLSClientConfig{
+			ServerName: certs.NameVisibility(e.namespace), CAData: bundle(ctx, config)}
 		if len(mine.CAData) == 0 { // the port ends where the API server says
 			mine.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
 		}
@@ -302,8 +302,8 @@ func (e *endpoint) shards(ctx context.Context, config *rest.Config) (out []strin
 }
 
 // forward forwards a port of this machine to a shard.
-func (e *endpoint) forward(ctx context.Context, config *rest.Config, shard string) (port uint16, stop func(),
-	err error) {
+func (e *endpoint) forward(ctx context.Context, config *rest.Config, shard string) (
+	port uint16, stop func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return 0, nil, err
@@ -323,8 +323,8 @@ func (e *endpoint) forward(ctx context.Context, config *rest.Config, shard strin
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	ends, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d",
-		visibilityPort)}, ends, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"},
+		[]string{fmt.Sprintf("0:%d", visibilityPort)}, ends, ready, io.Discard, io.Discard)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -203,7 +203,7 @@ func (c *Core) onClosed(m *wire.Closed) {
 	if g == nil || g.state != closing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge.isClosed()
+	g.charge.shut()
 	g.charge.answered()
 	if g.repair.stale != "" {
 		c.yields(g, &wire.Yielding{Rule: wire.Rule_RULE_STALE, Why: g.repair.stale})
@@ -225,7 +225,7 @@ func (c *Core) evict(g *gang) {
 			c.endStray(g)
 		}
 		if g.group == nil && !g.single {
-			g.isGone()
+			g.vanish()
 		}
 		if g.charge.yields != nil && !c.startForgotten(g) {
 			return

@@ -378,7 +378,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	switch m.GetOutcome() {
 	case wire.CommitOutcome_COMMIT_RESERVATION_MOVED:
 		if a := g.charge.reserve; a == nil || a.denied != nil {
-			g.charge.isStale()
+			g.charge.outdate()
 		}
 		c.searchers.pause(g)
 	case wire.CommitOutcome_COMMIT_WITHDRAWN:

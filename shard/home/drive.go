@@ -260,7 +260,7 @@ func (c *Core) bind(g *gang) {
 			return
 		}
 		if !g.partly && !g.isReplaced() {
-			g.isPartly()
+			g.reportPartly()
 			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
 		}
 	} else {

@@ -88,11 +88,11 @@ func (o *object) adopt(group *intake.Group) {
 // loseGroup takes note that the group is gone.
 func (o *object) loseGroup() { o.group, o.mismatch, o.gone = nil, false, true }
 
-// isGone takes note that the group, which was not seen, is not there any more.
-func (o *object) isGone() { o.gone = true }
+// vanish takes note that the group, which was not seen, is not there any more.
+func (o *object) vanish() { o.gone = true }
 
-// isFor takes note of the queue that is named, and of whether pods disagree.
-func (o *object) isFor(queue string, mismatch bool) { o.wantQueue, o.mismatch = queue, mismatch }
+// seeQueue takes note of the queue that is named, and of whether pods disagree.
+func (o *object) seeQueue(queue string, mismatch bool) { o.wantQueue, o.mismatch = queue, mismatch }
 
 // strays takes note since when there is a reservation, and no object that was seen.
 func (o *object) strays(since time.Time) { o.ownerless = since }

@@ -124,8 +124,8 @@ func (l *life) binds(now time.Time) {
 // attemptEnds forgets when what was bound: the next attempt to start has time of its own.
 func (l *life) attemptEnds() { l.firstBound, l.boundSince = time.Time{}, time.Time{} }
 
-// isPartly takes note that users were told that the gang is bound in part.
-func (l *life) isPartly() { l.partly = true }
+// reportPartly takes note that users were told that the gang is bound in part.
+func (l *life) reportPartly() { l.partly = true }
 
 // rollUntil is when a gang of which Bindings were asked for is given up. While no pod of it has a node, nothing is in
 // part: the Bindings may only be behind many others, at an API server that is slower than Basalt.

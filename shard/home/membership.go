@@ -152,12 +152,12 @@ func (c *Core) resolveMembership(p *pod) {
 		}
 		g.found()
 		g.orphan = orphan
-		g.isFor(queue, c.objects.PodElsewhere(p.Entry) != "")
+		g.seeQueue(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue, intake.Name{Namespace: p.Namespace, Name: p.Name})
 		g.single, g.orphan, g.first = true, orphan, c.now
-		g.isFor(queue, c.objects.PodElsewhere(p.Entry) != "")
+		g.seeQueue(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	default:
 		c.leave(p)

@@ -142,7 +142,7 @@ func (c *Core) homeGroup(g *intake.Group) {
 	if !known {
 		queue = gang.wantQueue
 	}
-	gang.isFor(queue, mismatch)
+	gang.seeQueue(queue, mismatch)
 	c.touch(gang)
 }
 

@@ -96,31 +96,31 @@ func (ch *charge) loseRank() { ch.rank = nil }
 // holds takes note of what the record says to be charged.
 func (ch *charge) holds(amounts api.Resources) { ch.reserved, ch.amounts = true, amounts }
 
-// isFor takes note of which pods the record names.
-func (ch *charge) isFor(pods []uint64) { ch.pods = pods }
+// listPods takes note of which pods the record names.
+func (ch *charge) listPods(pods []uint64) { ch.pods = pods }
 
 // moved takes note of a revision of the record.
 func (ch *charge) moved(revision int64) { ch.revision = revision }
 
-// isStale takes note that the record has another revision than is known.
-func (ch *charge) isStale() { ch.stale = true }
+// outdate takes note that the record has another revision than is known.
+func (ch *charge) outdate() { ch.stale = true }
 
-// isClosed takes note that nothing of the reservation passes any more.
-func (ch *charge) isClosed() { ch.closed = true }
+// shut takes note that nothing of the reservation passes any more.
+func (ch *charge) shut() { ch.closed = true }
 
 // answered takes note that the Unreserve or Close was answered, or matters no more.
 func (ch *charge) answered() { ch.open = nil }
 
 // yield takes note that the reservation is closed because others are to start.
 func (ch *charge) yield(to *wire.Yielding, recalls bool) {
-	ch.isClosed()
+	ch.shut()
 	ch.answered()
 	ch.endClaim()
 	ch.yields, ch.reserve, ch.recalls = to, nil, recalls
 }
 
-// isReleased takes note that the reservation is given back. The rank of its first grant is kept.
-func (ch *charge) isReleased() { *ch = charge{rank: ch.rank} }
+// giveBack takes note that the reservation is given back. The rank of its first grant is kept.
+func (ch *charge) giveBack() { *ch = charge{rank: ch.rank} }
 
 // leaveQueue forgets what was in a queue that the gang leaves.
 func (ch *charge) leaveQueue() { *ch = charge{} }
@@ -140,13 +140,13 @@ func (ch *charge) inherit(r *wire.ReservationRecord, revision int64, amounts api
 	}
 }
 
-// isListed takes note of a record of which only the attempt is known.
-func (ch *charge) isListed(attempt uint64) {
+// findListed takes note of a record of which only the attempt is known.
+func (ch *charge) findListed(attempt uint64) {
 	*ch = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
 }
 
-// isBack takes note that a reservation which was given back is still there.
-func (ch *charge) isBack(attempt uint64) { ch.attempt, ch.reserved, ch.stale = attempt, true, true }
+// findBack takes note that a reservation which was given back is still there.
+func (ch *charge) findBack(attempt uint64) { ch.attempt, ch.reserved, ch.stale = attempt, true, true }
 
 // tries takes note of an attempt that the coordinator names.
 func (ch *charge) tries(attempt uint64) { ch.attempt = max(ch.attempt, attempt) }

@@ -223,7 +223,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		g.edits.allow()
 	}
 	ch.ranks(a.priority, g.id)
-	isFor(g, a.names)
+	chargeFor(g, a.names)
 	c.searchers.hastenUnlike(g, a.pods)
 	for _, p := range a.pods {
 		if p.gang == g && p.candidate() {
@@ -238,9 +238,9 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 }
 
-// isFor takes note of which pods the reservation is for.
-func isFor(g *gang, pods []uint64) {
-	g.charge.isFor(pods)
+// chargeFor takes note of which pods the reservation is for.
+func chargeFor(g *gang, pods []uint64) {
+	g.charge.listPods(pods)
 	for _, p := range g.members {
 		p.charged = p.charged && g.charge.names(g, p)
 	}
@@ -258,17 +258,17 @@ func (c *Core) onDenied(m *wire.Denied) {
 	first := a.denied == nil
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
-		if g.charge.isClosed(); !g.started { // else it asks until it is opened again, or has to yield
+		if g.charge.shut(); !g.started { // else it asks until it is opened again, or has to yield
 			g.charge.dropRequest()
 		}
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil && amounts.Equal(a.demand) {
 			g.charge.holds(amounts) // it is charged for what is left
-			isFor(g, a.names)
+			chargeFor(g, a.names)
 		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
 			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
-				g.charge.isFor(a.names)
+				g.charge.listPods(a.names)
 			}
 			g.charge.holds(amounts)
 			g.charge.moved(m.GetReservationRevision())
@@ -326,7 +326,7 @@ func (c *Core) onUnreserved(m *wire.Unreserved) {
 	if g == nil || g.state != releasing || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge.isReleased()
+	g.charge.giveBack()
 	g.rooms.end()
 	g.attemptEnds()
 	for _, p := range g.members {

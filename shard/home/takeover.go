@@ -353,7 +353,7 @@ func (c *Core) awaitPodGroup(g *gang) {
 		return
 	}
 	if g.tally.bound > 0 {
-		g.isGone()
+		g.vanish()
 		c.endStray(g)
 		c.touchAll(g)
 		c.retreat(g, startOver)
@@ -389,10 +389,10 @@ func (c *Core) onKnown(m *wire.Known) {
 		case g != nil && attempt == g.charge.attempt && (g.charge.claimed() || g.claim != nil): // the record may be no more than its claim
 		case g == nil:
 			g = c.newStray(ref, true)
-			g.charge.isListed(attempt)
+			g.charge.findListed(attempt)
 			c.touch(g)
 		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved && g.charge.reserve == nil && !g.leaving():
-			g.charge.isBack(attempt) // we gave it back, and it is still there
+			g.charge.findBack(attempt) // we gave it back, and it is still there
 			if g.state == collecting && g.tally.bound == 0 {
 				c.release(g)
 			}

@@ -150,19 +150,16 @@ func Follow(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) *F
 		fields.OneTermEqualSelector("metadata.name", Name))
 	informer := cache.NewSharedInformer(source, &corev1.ConfigMap{}, 0)
 	sometimes := &rate.Sometimes{First: 1, Interval: 10 * time.Minute}
-	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector,
-		err error) { // it has not been started
+	// It has not been started, so neither this nor the handler of events is refused.
+	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		sometimes.Do(func() {
 			log.Warn("cannot read ConfigMap "+Namespace+"/"+Name+", so that users can only ask with tokens; the "+
-				"RoleBinding basalt-authentication-reader in "+
-				Namespace+" allows it", "error", err)
+				"RoleBinding basalt-authentication-reader in "+Namespace+" allows it", "error", err)
 		})
 	})
 	seen := func(o any) { f.seen(o, log) }
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_,
-		now any) {
-		seen(now)
-	}}) // likewise
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen,
+		UpdateFunc: func(_, now any) { seen(now) }})
 	go informer.RunWithContext(ctx)
 	return f
 }
