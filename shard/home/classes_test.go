@@ -19,7 +19,8 @@ func (e *editor) heavyGang(namespace, name string, pods, bytes int) {
 	}
 }
 
-// TestClassBytesAreBounded: gangs whose pods have large constraints of their own each do not fill the links to the shards.
+// TestClassBytesAreBounded: gangs whose pods have large constraints of their own each do not fill the links to the
+// shards. It takes 25 s: it sends what fills them.
 func TestClassBytesAreBounded(t *testing.T) {
 	for _, shape := range []struct{ gangs, pods int }{{1, 1000}, {20, 50}, {1000, 1}} {
 		t.Run(fmt.Sprintf("%d_gangs_of_%d", shape.gangs, shape.pods), func(t *testing.T) {

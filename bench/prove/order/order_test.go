@@ -29,7 +29,8 @@ func TestRulesHold(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated.
+// TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated. It takes 20 s: the
+// states of each weakened world are visited until one is found.
 func TestWeakenedRulesAreFound(t *testing.T) {
 	all := EachWeakened()
 	if len(all) != len(Rules()) {

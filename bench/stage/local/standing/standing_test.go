@@ -159,7 +159,7 @@ func TestUpWorkDown(t *testing.T) {
 }
 
 // Pods that name no scheduler are kube-scheduler's, and Basalt takes their nodes for as full as they make them. Each
-// shard is named to the user, so that one of them may be dead.
+// shard is named to the user, so that one of them may be dead. It takes 26 s: a whole local cluster goes up and down.
 func TestBesideBasalt(t *testing.T) {
 	localtest.Programs(t, "basalt")
 	t.Setenv(programs.Built, os.Getenv(programs.Built)+" basalt") // it cannot be built in a root without sources
