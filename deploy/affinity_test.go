@@ -20,8 +20,8 @@ import (
 	"basalt.dev/basalt/deploy/install"
 )
 
-// Pods of ours, and templates of such, may not repel other namespaces, or everybody of their own, without the right. It
-// takes 20 s: the policies are shown to a real API server, which takes its time to know each.
+// Pods of ours, and templates of such, may not repel other namespaces, or everybody of their own, without the right.
+// It takes 20 s: a real API server is started, and takes its time to know each policy.
 func TestPolicyBoundsAntiAffinity(t *testing.T) {
 	c := cluster(t)
 	objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("policy.yaml"))

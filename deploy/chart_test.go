@@ -319,6 +319,7 @@ func TestChartInAnotherNamespace(t *testing.T) {
 }
 
 // The chart is as secure as the base is, and its flags are known to the program.
+// It takes 22 s to render the chart so often.
 func TestChartIsSecure(t *testing.T) {
 	podsWaitForTheirKeys(t, template(t))
 	podsWaitForTheirKeys(t, template(t, valuesOf([]string{"small", "volcano"})...))

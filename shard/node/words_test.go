@@ -16,6 +16,7 @@ import (
 
 // A reply says of many classes, each of which lacks many resources with long names, that there is no room, in a message that
 // can be sent; so does a summary of nodes that offer more different resources than it names.
+// It takes 20 s to add all those resources.
 func TestRepliesAndSummariesAreBounded(t *testing.T) {
 	c := logged(New(Config{Self: "a", Strict: true}))
 	table := &api.Table{Epoch: 5, Revision: 5, Members: []api.Member{{Incarnation: "a", Name: "a"}}}

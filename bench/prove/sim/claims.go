@@ -302,12 +302,13 @@ func (c *check) borrows(m *denied, r *wire.ReservationRecord, all map[string]*wi
 	if c.limits(api.Parent(mine)).GetPolicy().GetReclaim() != wire.Reclaim_RECLAIM_DESERVED || c.limits(other).GetPolicy().GetKept() {
 		return false
 	}
+	in := c.w.store.shares()
 	for _, d := range r.Demand { // it is judged by all that it uses and its side names
-		if d.Resource != resource && c.wants(other, d.Resource) > 0 {
+		if d.Resource != resource && in.wants(other, d.Resource) > 0 {
 			return false
 		}
 	}
-	theirs, ours := c.deserves(other, resource), c.deserves(mine, resource)
+	theirs, ours := in.deserves(other, resource), in.deserves(mine, resource)
 	return theirs > 0 && has(all, other, resource) > theirs && has(all, mine, resource)+c.asks(m, resource) <= ours
 }
 
@@ -340,50 +341,13 @@ func (c *check) limits(path string) *wire.LimitsRecord {
 	return kv.Value.(*wire.LimitsRecord)
 }
 
-// wants is what a queue would deserve if it fitted: what it says, or where it says nothing its children together,
-// within its capability.
-func (c *check) wants(path, resource string) int64 {
-	q := c.limits(path)
-	sum := max(amountIn(q.GetDeserved(), resource), amountIn(q.GetGuarantee(), resource))
-	if sum == 0 {
-		sum = c.childrenWant(path, resource)
+func (s *store) shares() shares {
+	all := shares{}
+	for _, key := range s.with("queues/") {
+		q := s.Keys[key].Value.(*wire.LimitsRecord)
+		all[q.Queue] = q
 	}
-	if limit := amountIn(q.GetCapability(), resource); limit > 0 {
-		sum = min(sum, limit)
-	}
-	return sum
-}
-
-// guaranteed is what a queue is guaranteed if that fits, where so much is guaranteed below, and whether that is more
-// than it says.
-func guaranteed(q *wire.LimitsRecord, resource string, below int64) (amount int64, cut bool) {
-	if own := amountIn(q.GetGuarantee(), resource); own > 0 {
-		return own, below > own
-	}
-	deserved := amountIn(q.GetDeserved(), resource)
-	return below, deserved > 0 && below > deserved
-}
-
-// childrenWant is what the children of a queue want.
-func (c *check) childrenWant(path, resource string) (sum int64) {
-	for _, key := range c.w.store.with("queues/") {
-		if q := c.w.store.Keys[key].Value.(*wire.LimitsRecord).Queue; api.Parent(q) == path {
-			sum += c.wants(q, resource)
-		}
-	}
-	return sum
-}
-
-// deserves is what of it is in force: where children want more than their parent has, each has its part.
-func (c *check) deserves(path, resource string) int64 {
-	want := c.wants(path, resource)
-	if path == api.RootQueue {
-		return want
-	}
-	if sum, has := c.childrenWant(api.Parent(path), resource), c.deserves(api.Parent(path), resource); sum > has {
-		return want * has / sum
-	}
-	return want
+	return all
 }
 
 // has is what is charged below a queue and stays.
@@ -409,15 +373,6 @@ func has(all map[string]*wire.ReservationRecord, path, resource string) (sum int
 		sum += amountIn(r.GetClaim().GetPromised(), resource)
 	}
 	return sum
-}
-
-func amountIn(amounts []*wire.Amount, resource string) int64 {
-	for _, a := range amounts {
-		if a.Resource == resource {
-			return a.Value
-		}
-	}
-	return 0
 }
 
 // Progress, judged when the faults have ended and nobody has changed anything for a while, before anything is undone:
