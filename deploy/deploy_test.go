@@ -619,8 +619,9 @@ func TestPolicyNarrowsPatchesOfVolumes(t *testing.T) {
 	}
 	// What shards do.
 	claim = must[*corev1.PersistentVolumeClaim](t)(admin.PersistentVolumeClaims("default").Get(t.Context(), "narrow", metav1.GetOptions{}))
-	object := func(o metav1.Object) kube.Object {
-		return kube.Object{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion()}
+	object := func(o metav1.Object) api.ObjectVersion {
+		return api.ObjectVersion{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()),
+			Version: o.GetResourceVersion()}
 	}
 	for _, node := range []string{"n1", ""} {
 		of := object(claim)

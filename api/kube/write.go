@@ -147,32 +147,31 @@ func (c *Clients) patchPodStatus(ctx context.Context, p Pod, condition v1.PodCon
 	return err
 }
 
-// Object names an object in a version for a write.
-type Object struct{ Namespace, Name, UID, Version string }
-
-// SelectNode annotates a claim with the node for which a volume is to be provisioned, or with "" takes the annotation off. It returns the
-// claim's new resourceVersion.
-func (c *Clients) SelectNode(ctx context.Context, claim Object, node string) (string, error) {
+// SelectNode annotates a claim with the node for which a volume is to be provisioned, or with "" takes the annotation
+// off. It returns the claim's new resourceVersion.
+func (c *Clients) SelectNode(ctx context.Context, claim api.ObjectVersion, node string) (string, error) {
 	var value any
 	if node != "" {
 		value = node
 	}
 	patch := mustJSON(map[string]any{"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.Version,
 		"annotations": map[string]any{storagehelpers.AnnSelectedNode: value}}})
-	got, err := c.Core.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	claims := c.Core.CoreV1().PersistentVolumeClaims(claim.Namespace)
+	got, err := claims.Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return "", fmt.Errorf("select a node for claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	return got.ResourceVersion, nil
 }
 
-// KeepVolume names a claim in a volume, as kube-scheduler does; kube-controller-manager binds them then. It returns the volume's new
-// resourceVersion.
-func (c *Clients) KeepVolume(ctx context.Context, volume, claim Object) (string, error) {
+// KeepVolume names a claim in a volume, as kube-scheduler does; kube-controller-manager binds them then. It returns the
+// volume's new resourceVersion.
+func (c *Clients) KeepVolume(ctx context.Context, volume, claim api.ObjectVersion) (string, error) {
 	patch := mustJSON(map[string]any{
-		"metadata": map[string]any{"uid": volume.UID, "resourceVersion": volume.Version, "annotations": map[string]any{storagehelpers.AnnBoundByController: "yes"}},
-		"spec": map[string]any{"claimRef": map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.Namespace, "name": claim.Name,
-			"uid": claim.UID, "resourceVersion": claim.Version}}})
+		"metadata": map[string]any{"uid": volume.UID, "resourceVersion": volume.Version,
+			"annotations": map[string]any{storagehelpers.AnnBoundByController: "yes"}},
+		"spec": map[string]any{"claimRef": map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+			"namespace": claim.Namespace, "name": claim.Name, "uid": claim.UID, "resourceVersion": claim.Version}}})
 	got, err := c.Core.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return "", fmt.Errorf("keep volume %s for claim %s/%s: %w", volume.Name, claim.Namespace, claim.Name, err)

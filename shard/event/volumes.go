@@ -49,21 +49,18 @@ type PodsListed struct {
 	CaughtUp bool
 }
 
-// Version is one version of one object.
-type Version struct{ Namespace, Name, UID, Version string }
-
 // SelectNode asks to annotate a claim with the node for which a volume is to be provisioned; with Node "" to take the
 // annotation off.
 type SelectNode struct {
 	ID    uint64
-	Claim Version
+	Claim api.ObjectVersion
 	Node  string
 }
 
 // KeepVolume asks to name a claim in a volume.
 type KeepVolume struct {
 	ID            uint64
-	Volume, Claim Version
+	Volume, Claim api.ObjectVersion
 }
 
 // Compare orders rows.

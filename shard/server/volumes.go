@@ -91,12 +91,12 @@ func (l *loop) writeVolume(o event.Output) {
 	switch o := o.(type) {
 	case event.SelectNode:
 		l.volumes.do(o.Claim.Namespace, func(ctx context.Context) {
-			version, err := l.clients.SelectNode(ctx, kube.Object(o.Claim), o.Node)
+			version, err := l.clients.SelectNode(ctx, o.Claim, o.Node)
 			l.volumeWritten(ctx, o.ID, version, err)
 		})
 	case event.KeepVolume:
 		l.volumes.do(o.Claim.Namespace, func(ctx context.Context) {
-			version, err := l.clients.KeepVolume(ctx, kube.Object(o.Volume), kube.Object(o.Claim))
+			version, err := l.clients.KeepVolume(ctx, o.Volume, o.Claim)
 			l.volumeWritten(ctx, o.ID, version, err)
 		})
 	}

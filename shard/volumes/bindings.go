@@ -297,14 +297,14 @@ func (c *Core) fail(b *binding, why string) {
 
 func (c *Core) write(b *binding, w *work) {
 	at := c.claimAt[w.claim]
-	claim := event.Version{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: string(at.uid), Version: at.version}
+	claim := api.ObjectVersion{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: string(at.uid), Version: at.version}
 	id := c.ask(write{b, w, false})
 	if w.volume == "" {
 		c.out = append(c.out, event.SelectNode{ID: id, Claim: claim, Node: b.node})
 		return
 	}
 	v := c.volumeAt[w.volume]
-	c.out = append(c.out, event.KeepVolume{ID: id, Volume: event.Version{Name: w.volume, UID: string(v.uid),
+	c.out = append(c.out, event.KeepVolume{ID: id, Volume: api.ObjectVersion{Name: w.volume, UID: string(v.uid),
 		Version: v.version}, Claim: claim})
 }
 
@@ -363,7 +363,8 @@ func (c *Core) undo(b *binding) {
 		case claim.UID != w.uid || claim.Selected != b.node: // bound, replaced, or decided by somebody else
 		default:
 			open = true
-			of := event.Version{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: string(seen.uid), Version: seen.version}
+			of := api.ObjectVersion{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: string(seen.uid),
+				Version: seen.version}
 			c.out = append(c.out, event.SelectNode{ID: c.ask(write{b, w, true}), Claim: of})
 		}
 	}

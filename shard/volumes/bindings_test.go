@@ -146,7 +146,7 @@ func (w *storageWorld) call(o event.Output) {
 	})
 }
 
-func (w *storageWorld) selectNode(claim event.Version, node string) (string, error) {
+func (w *storageWorld) selectNode(claim api.ObjectVersion, node string) (string, error) {
 	c := w.claims[claim.Name]
 	if c == nil || string(c.UID) != claim.UID || c.ResourceVersion != claim.Version {
 		return "", conflict
@@ -159,7 +159,7 @@ func (w *storageWorld) selectNode(claim event.Version, node string) (string, err
 	return w.claims[claim.Name].ResourceVersion, nil
 }
 
-func (w *storageWorld) keepVolume(o, claim event.Version) (string, error) {
+func (w *storageWorld) keepVolume(o, claim api.ObjectVersion) (string, error) {
 	v := w.volumes[o.Name]
 	if v == nil || string(v.UID) != o.UID || v.ResourceVersion != o.Version {
 		return "", conflict

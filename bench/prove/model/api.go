@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/api/volume"
 )
 
 // API is an API server with the kinds that Basalt follows and writes: a clean one, without admission of other people's,
@@ -27,6 +29,7 @@ import (
 type API struct {
 	Pods, Nodes, PodGroups, Queues *Kind
 	VolcanoGroups                  *Kind              // PodGroups of scheduling.volcano.sh
+	Claims, Volumes                *Kind              // PersistentVolumeClaims and PersistentVolumes
 	PodRules                       api.Rules          // by which pods are reduced
 	Changed                        func(*Kind, Entry) // called with each change once it is made; may be nil
 
@@ -67,7 +70,8 @@ func NewAPI(now func() time.Time) *API {
 	volcanos.Name = "volcano-podgroup"
 	return &API{now: now, version: 1000, Pods: kind("pod", "", "Pod"), Nodes: kind("node", "", "Node"),
 		PodGroups: kind("podgroup", v1beta1.GroupName, "PodGroup"), Queues: kind("queue", v1beta1.GroupName, "Queue"),
-		VolcanoGroups: volcanos}
+		VolcanoGroups: volcanos, Claims: kind("persistentvolumeclaim", "", "PersistentVolumeClaim"),
+		Volumes: kind("persistentvolume", "", "PersistentVolume")}
 }
 
 // NameOf is what objects of a kind are found by: namespace/name, or the name of what has no namespace.
@@ -316,9 +320,46 @@ func (a *API) SetFinalizers(name, uid, version string, finalizers []string) erro
 	if err != nil {
 		return err
 	}
+	if version == "" { // of a custom resource it is
+		return a.Queues.Invalid(name, "metadata.resourceVersion: must be specified for an update")
+	}
 	next := Copy(o.Object).(*v1beta1.Queue)
 	next.Finalizers = finalizers
 	return a.Replace(a.Queues, next)
+}
+
+// SelectNode is a merge patch of the annotation with the node for which a claim is to have a volume, "" for none, with
+// UID and version. It returns the version that there is then.
+func (a *API) SelectNode(claim api.ObjectVersion, node string) (string, error) {
+	o, err := a.Claims.patched(claim.Namespace, claim.Name, claim.UID, claim.Version)
+	if err != nil {
+		return "", err
+	}
+	next := Copy(o.Object).(*corev1.PersistentVolumeClaim)
+	if delete(next.Annotations, volume.SelectedNode); node != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.SelectedNode, node)
+	}
+	if err := a.Replace(a.Claims, next); err != nil {
+		return "", err
+	}
+	return a.Claims.Objects[NameOf(o)].GetResourceVersion(), nil
+}
+
+// KeepVolume is a merge patch that names a claim in a volume, with UID and version. It returns the version that there
+// is then.
+func (a *API) KeepVolume(of, claim api.ObjectVersion) (string, error) {
+	o, err := a.Volumes.patched("", of.Name, of.UID, of.Version)
+	if err != nil {
+		return "", err
+	}
+	next := Copy(o.Object).(*corev1.PersistentVolume)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, storagehelpers.AnnBoundByController, "yes")
+	next.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+		Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID), ResourceVersion: claim.Version}
+	if err := a.Replace(a.Volumes, next); err != nil {
+		return "", err
+	}
+	return a.Volumes.Objects[of.Name].GetResourceVersion(), nil
 }
 
 // ---- lists and watches

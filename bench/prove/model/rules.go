@@ -64,8 +64,8 @@ func (r Rules) Create(o metav1.Object, uid types.UID, at metav1.Time) {
 			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
 				Message: "Scheduling is blocked due to non-empty scheduling gates"}}
 		}
-	case *corev1.Node: // has none
-		o.Generation = 0
+	case *corev1.Node, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume: // have none
+		o.SetGeneration(0)
 	case *v1beta1.PodGroup:
 		o.Status = nil
 	case *v1beta1.Queue:

@@ -103,7 +103,7 @@ func (w *world) act(line string) {
 	case "repels": // pods that are made from now on may repel others
 		l.repels = true
 	case "volumes": // pods that are made from now on may have volumes
-		l.volumes = true
+		l.beginStorage()
 	case "domains": // pods that are made from now on may have constraints over topology domains, and nodes have racks
 		l.domains = true
 		l.label()

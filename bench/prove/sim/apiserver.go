@@ -34,12 +34,15 @@ type apiServer struct {
 	groups  *feed
 	queues  *feed
 	volcano *feed // PodGroups of Volcano's
+	claims  *feed
+	volumes *feed
 }
 
 func newAPIServer(w *world) *apiServer {
 	a := &apiServer{w: w, API: model.NewAPI(func() time.Time { return w.now })}
 	a.pods, a.nodes, a.groups, a.queues = newFeed(w, a.Pods), newFeed(w, a.Nodes), newFeed(w, a.PodGroups), newFeed(w, a.Queues)
 	a.volcano = newFeed(w, a.VolcanoGroups)
+	a.claims, a.volumes = newFeed(w, a.Claims), newFeed(w, a.Volumes)
 	a.Changed = a.changed
 	return a
 }
@@ -95,6 +98,14 @@ func (a *apiServer) changed(k *model.Kind, e entry) {
 			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})
 		} else {
 			w.audit.Observe(w.now, audit.PodGroupSeen{PodGroup: o})
+		}
+	case *corev1.PersistentVolumeClaim:
+		if f = a.claims; !gone {
+			w.load.claimChanged(o)
+		}
+	case *corev1.PersistentVolume:
+		if f = a.volumes; !gone {
+			w.load.volumeChanged(o)
 		}
 	case *volcanov1beta1.PodGroup:
 		f = a.volcano

@@ -476,7 +476,7 @@ func (w *world) judgeRest(name string) {
 	placed, odd := 0, seen.meddled || seen.inherited && !l.lives || seen.relabelled || seen.floor != nil
 	for _, p := range l.pods(func(p *corev1.Pod) bool { return groupNamed(p) == name }) {
 		switch {
-		case l.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0:
+		case l.edited[string(p.UID)] || len(p.Spec.Volumes) > 0:
 			odd = true
 		case waits(p) && !l.mayBind(p):
 			refused = refused || l.rest.isRefused(p)
@@ -577,7 +577,7 @@ func (w *world) judgeRefused(who, gang string) {
 
 // judgePod judges a pod that waits by itself.
 func (w *world) judgePod(p *corev1.Pod) {
-	if w.load.edited[string(p.UID)] || p.Annotations[annotationVolume] != "" || len(p.Spec.Volumes) > 0 {
+	if w.load.edited[string(p.UID)] || len(p.Spec.Volumes) > 0 {
 		return
 	}
 	if !w.load.mayBind(p) {

@@ -22,6 +22,7 @@ import (
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
 	"basalt.dev/basalt/shard/topology"
+	"basalt.dev/basalt/shard/volumes"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 // errNoAnswer is what a client of the API server returns when no answer comes.
 var errNoAnswer = errors.New("no answer")
 
-// shard is what shard/server is around its two cores.
+// shard is what shard/server is around its cores.
 type shard struct {
 	*process
 	topology  *topology.View
@@ -41,37 +42,38 @@ type shard struct {
 	logTicket uint64 // of the list that is begun after the log was read anew
 	relisted  bool   // it is awaited
 
-	home    *home.Core
-	node    *node.Core
-	local   []event.Event
-	inside  bool
-	held    *held
-	session *protocol.Session // nil before it registered
-	tables  *follower
-	pods    *watcher
-	listing event.ListPods
-	ticket  uint64
-	told    bool                         // listing is answered
-	bound   map[string]time.Time         // pods with a node, by UID -> when it was first shown them
-	shown   map[string]*api.Pod          // by the watch; only with a fault that needs it
-	last    map[string]object            // pods with volumes, as they were shown, and
-	asked   map[event.RowID]bool         // rows whose volumes are being bound
-	users   map[string]map[string]object // pods that name a claim for one pod, by claim and UID, as they were shown
-	labels  map[string]map[string]string // of nodes, as they were shown
-	sent    map[string]map[string]sentTo // by gang, pods that its home committed, as far as it knows -> their domain then
-	early   func()                       // with fault.PodsFirst: what waits for the next list
-	kept    *event.PodsReplaced          // likewise: that list, until it is asked for; the watch goes on after it
-	ticks   int
-	tickDue bool
-	leaving bool
-	writes  bool      // the statuses of Volcano's PodGroups, as far as it heard
-	due     time.Time // then the node core is stepped
+	home       *home.Core
+	node       *node.Core
+	local      []event.Event
+	inside     bool
+	held       *held
+	session    *protocol.Session // nil before it registered
+	tables     *follower
+	pods       *watcher
+	listing    event.ListPods
+	ticket     uint64
+	told       bool                 // listing is answered
+	bound      map[string]time.Time // pods with a node, by UID -> when it was first shown them
+	shown      map[string]*api.Pod  // by the watch; only with a fault that needs it
+	volumes    *volumes.Core
+	volumesDue time.Time                    // then it is stepped
+	unheard    []event.Event                // what it is told a little later
+	labels     map[string]map[string]string // of nodes, as they were shown
+	sent       map[string]map[string]sentTo // by gang, pods that its home committed -> their domain then
+	early      func()                       // with fault.PodsFirst: what waits for the next list
+	kept       *event.PodsReplaced          // likewise: that list, until it is asked for; the watch goes on after it
+	ticks      int
+	tickDue    bool
+	leaving    bool
+	writes     bool      // the statuses of Volcano's PodGroups, as far as it heard
+	due        time.Time // then the node core is stepped
 }
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name), labels: map[string]map[string]string{}, sent: map[string]map[string]sentTo{}}
 	x.topology = topology.New()
 	x.home = home.New(home.Config{Self: x.inc, Topology: x.topology, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
+	x.volumes = volumes.New(volumes.Config{Rules: w.api.PodRules, Keeps: home.Keeps})
 	x.node = node.New(node.Config{Self: x.inc, Topology: x.topology, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
@@ -91,14 +93,18 @@ func (w *world) startShard(name string) *shard {
 		}
 	}
 	x.followLog(first)
+	if w.load.volumes {
+		lists += 2
+		x.followStorage(first)
+	}
 	x.watch(w.api.nodes, &watcher{
 		seen: func(o object) {
 			x.labels[o.GetName()] = o.GetLabels()
-			x.step(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)})
+			x.reduce(event.NodeSeen{Node: api.FromNode(o.Object.(*corev1.Node), nil)})
 		},
 		gone: func(o object) {
 			delete(x.labels, o.GetName())
-			x.step(event.NodeGone{Name: o.GetName()})
+			x.reduce(event.NodeGone{Name: o.GetName()})
 		},
 		first: first,
 	})
@@ -348,9 +354,9 @@ func (x *shard) carryOut(o event.Output) {
 			x.step(ev)
 		})
 	case event.BindVolumes:
-		x.bindVolumes(o)
+		x.toVolumes(o)
 	case event.EndVolumes:
-		delete(x.asked, o.Row)
+		x.toVolumes(o)
 	case event.ResolveBinding:
 		var done event.ResolveDone
 		x.call(&a.server, "resolve", apiPatience, func() { done = a.resolve(o) }, func(answered bool) {
@@ -402,55 +408,14 @@ func (x *shard) listPods() {
 	x.ticket = 1
 	x.pods = x.watch(w.api.pods, &watcher{asked: 1,
 		replaced: func(objects []object, ticket uint64) {
-			ev := event.PodsReplaced{}
-			x.shown, x.users = map[string]*api.Pod{}, nil
-			for _, o := range objects { // all of them before anything is said of one
-				x.uses(o)
+			list := make([]*corev1.Pod, len(objects))
+			for i, o := range objects {
+				list[i] = o.Object.(*corev1.Pod)
 			}
-			for _, o := range objects {
-				p := x.reduce(o)
-				ev.Pods = append(ev.Pods, p)
-				x.shown[o.Pod.UID] = p
-				x.saw(o.Pod)
-			}
-			if x.relisted && ticket >= x.logTicket {
-				ev.AfterLog, x.relisted = true, false
-			}
-			if !x.told && ticket >= x.ticket && x.early == nil {
-				ev.Sequence, x.told = x.listing.Sequence, true
-			}
-			w.log("%s has %d pods, list %d", x.inc, len(ev.Pods), ev.Sequence)
-			if x.early != nil && ticket >= x.ticket {
-				read := x.early
-				x.early, x.kept = nil, &ev
-				x.pods.stalled = w.now.Add(time.Minute)
-				x.later(w.between(0, 8*time.Second), read) // the longer it takes, the more lands meanwhile
-				return
-			}
-			x.kept = nil
-			x.step(ev)
+			x.reduce(event.Listed[*corev1.Pod]{Objects: list, Ticket: ticket})
 		},
-		seen: func(o object) {
-			if t := x.tables.seen(); fault.On(fault.DeletedIsGone) && o.Pod.Node != "" && t != nil && t.OwnerOf(o.Pod.Node) != x.inc {
-				delete(x.shown, o.Pod.UID)
-				x.step(event.PodGone{UID: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name})
-				return
-			}
-			x.uses(o)
-			x.shown[o.Pod.UID] = x.reduce(o)
-			x.saw(o.Pod)
-			x.step(event.PodSeen{Pod: x.shown[o.Pod.UID]})
-			if claim := claimOf(o.Object.(*corev1.Pod)); claim != "" {
-				x.showRivals(claim, o.Pod.UID)
-			}
-		},
-		gone: func(o object) {
-			uid := string(o.GetUID())
-			delete(x.shown, uid)
-			claim := x.unuses(uid)
-			x.step(event.PodGone{UID: uid, Namespace: o.GetNamespace(), Name: o.GetName()})
-			x.showRivals(claim, uid)
-		},
+		seen: func(o object) { x.reduce(changedTo(o.Object.(*corev1.Pod))) },
+		gone: func(o object) { x.reduce(event.Changed[*corev1.Pod]{Object: o.Object.(*corev1.Pod), Gone: true}) },
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
@@ -45,9 +46,9 @@ type workload struct {
 	resized  map[string]time.Time // PodGroups whose minimum was edited, and when
 	cliqueOf map[string]string    // nodes that are in another clique than they are meant to be, "" for none
 
-	volumes      bool                    // pods have volumes
-	bound        map[string]*boundVolume // those that are bound, by the UID of the pod
-	askedVolumes int
+	volumes      bool               // pods have volumes
+	provisioning map[types.UID]bool // claims for which the provisioner works
+	made         int                // volumes, and tries to make one
 
 	holds bool // Basalt holds the Lease of Volcano's scheduler
 
@@ -98,7 +99,7 @@ func (l *workload) relabelNamespace(value string) {
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
-	l.bound, l.displaced = map[string]*boundVolume{}, progress.Displaced{}
+	l.displaced = progress.Displaced{}
 	l.cliqueOf, l.resized = map[string]string{}, map[string]time.Time{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
@@ -302,10 +303,10 @@ func (l *workload) makePod(name string, of member, queue string, gated bool) {
 		l.makeShaped(p, of, queue)
 		return
 	}
-	mount(p, l.claimFor(name, of))
+	mount(p, sharedVolume, l.claimFor(name, of))
 	l.repel(p, key, api.LabelHostname)
 	if l.hasVolume(key) && p.Spec.Affinity == nil { // a volume that comes late can tie two pods to one node for good
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotationVolume, "yes")
+		mount(p, ownVolume, l.makeClaim(name))
 	} else {
 		l.tie(p, key)
 	}

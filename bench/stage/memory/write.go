@@ -142,6 +142,9 @@ func (s *Server) Patch(resource, namespace, name, subresource string, how types.
 	if after.GetUID() != before.GetUID() && !stale {
 		return nil, s.refused(k, k.Invalid(name, "metadata.uid: field is immutable"))
 	}
+	if after.GetResourceVersion() == "" && k.gvk.Group == v1beta1.GroupName {
+		return nil, s.refused(k, k.Invalid(name, "metadata.resourceVersion: must be specified for an update"))
+	}
 	return s.changed(k, before, after, subresource)
 }
 

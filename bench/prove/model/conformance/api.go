@@ -1,11 +1,7 @@
 package conformance
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,16 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
@@ -30,7 +20,7 @@ import (
 	"basalt.dev/basalt/bench/prove/model"
 )
 
-// apiServer is what both sides can do. Kinds are pod, group and queue; names are the script's.
+// apiServer is what both sides can do. Kinds are pod, group, queue, claim and volume; names are the script's.
 type apiServer interface {
 	Create(kind string, o metav1.Object) error
 	Get(kind, name string) (metav1.Object, error)
@@ -43,6 +33,8 @@ type apiServer interface {
 	GroupStatus(name, uid string, s *v1beta1.PodGroupStatus) error
 	QueueStatus(name, uid string, s *v1beta1.QueueStatus) error
 	Finalizers(name, uid, version string, finalizers []string) error
+	SelectNode(claim api.ObjectVersion, node string) error
+	KeepVolume(volume, claim api.ObjectVersion) error
 	List(kind string, s model.Selector) ([]metav1.Object, int64, error)
 	Watch(kind string, s model.Selector, from int64) ([]model.Entry, error)
 }
@@ -60,7 +52,7 @@ type side struct {
 
 func newAPIPair(t testing.TB, clients *kube.Clients) player {
 	m := model.NewAPI(func() time.Time { return started })
-	for _, k := range []*model.Kind{m.Pods, m.PodGroups, m.Queues} {
+	for _, k := range []*model.Kind{m.Pods, m.PodGroups, m.Queues, m.Claims, m.Volumes} {
 		m.Forget(k)
 	}
 	run := fmt.Sprintf("c%d", time.Now().UnixNano()%1e12)
@@ -69,7 +61,7 @@ func newAPIPair(t testing.TB, clients *kube.Clients) player {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"pod", "group", "queue"} { // a server remembers a kind's history from its first use on
+	for kind := range kinds { // a server remembers a kind's history from its first use on
 		for warm := false; !warm; {
 			_, version, err := server.List(kind, model.Selector{})
 			if err == nil {
@@ -166,12 +158,19 @@ func (x *side) version(kind, name, which, otherwise string) string {
 	return "1"
 }
 
+// object names the version of an object that a write is meant for.
+func (x *side) object(kind, name string, a args) api.ObjectVersion {
+	return api.ObjectVersion{Namespace: namespace(kind), Name: name, UID: x.uid(kind, name, a.named["uid"], "now"),
+		Version: x.version(kind, name, a.named["version"], "now")}
+}
+
 // command carries out one line:
 //
 //	create pod|group|queue NAME min= queue= cpu= labels=k:v,.. finalizers= gates= node= grace=
 //	bind NAME NODE uid= version= labels=       annotate NAME VALUE uid=       resolve NAME VALUE uid= version=
 //	condition NAME TYPE STATUS REASON at= uid= version=
 //	status group|queue NAME epoch= writer= seq= uid= bound=       finalizers NAME list= uid= version=
+//	create claim|volume NAME       select CLAIM NODE uid= version=       keep VOLUME CLAIM uid= version=
 //	change KIND NAME min= cpu= labels= phase= gates= version=        delete KIND NAME uid= version= grace=
 //	list KIND labels= fields=       mark NAME       watch KIND from=MARK labels= fields=
 func (x *side) command(command string) []string {
@@ -181,8 +180,8 @@ func (x *side) command(command string) []string {
 	switch a.plain[0] {
 	case "create", "change", "delete", "status":
 		kind, name = a.plain[1], a.plain[2]
-	case "finalizers":
-		kind, name = "queue", a.plain[1]
+	case "finalizers", "select", "keep":
+		kind, name = map[string]string{"finalizers": "queue", "select": "claim", "keep": "volume"}[a.plain[0]], a.plain[1]
 	case "bind", "annotate", "resolve", "condition":
 		name = a.plain[1]
 	}
@@ -222,6 +221,10 @@ func (x *side) command(command string) []string {
 		}
 	case "finalizers":
 		err = x.Finalizers(name, uid, x.version(kind, name, a.named["version"], "now"), a.list("list"))
+	case "select":
+		err = x.SelectNode(x.object(kind, name, a), strings.TrimPrefix(a.plain[2], "none"))
+	case "keep":
+		err = x.KeepVolume(x.object(kind, name, a), x.object("claim", a.plain[2], args{}))
 	case "mark":
 		_, x.marks[a.plain[1]], err = x.List("pod", model.Selector{})
 		return answers(err, nil)
@@ -280,130 +283,13 @@ func selector(a args) (s model.Selector) {
 	return s
 }
 
-// describe says of an object what Basalt looks at.
-func (x *side) describe(kind string, o metav1.Object) string {
-	uid := string(o.GetUID())
-	if all := x.uids[kind+"/"+o.GetName()]; !slices.Contains(all, uid) {
-		x.uids[kind+"/"+o.GetName()] = append(all, uid)
-	}
-	n := slices.Index(x.uids[kind+"/"+o.GetName()], uid) + 1
-	if !slices.Contains(x.versions[uid], o.GetResourceVersion()) {
-		x.versions[uid] = append(x.versions[uid], o.GetResourceVersion())
-	}
-	v := slices.Index(x.versions[uid], o.GetResourceVersion()) + 1
-	s := fmt.Sprintf("%s uid %d version %d generation %d", o.GetName(), n, v, o.GetGeneration())
-	if o.GetDeletionTimestamp() != nil {
-		s += " deleting"
-		if g := o.GetDeletionGracePeriodSeconds(); g != nil {
-			s += fmt.Sprintf(" in %d s", *g)
-		}
-	}
-	show := func(what string, m map[string]string) {
-		for _, k := range slices.Sorted(maps.Keys(m)) {
-			s += fmt.Sprintf(" %s %s=%s", what, strings.TrimPrefix(k, domain), m[k])
-		}
-	}
-	show("label", o.GetLabels())
-	show("annotation", o.GetAnnotations())
-	for _, f := range o.GetFinalizers() {
-		s += " finalizer " + f
-	}
-	switch o := o.(type) {
-	case *corev1.Pod:
-		s += fmt.Sprintf(" node %q %s", o.Spec.NodeName, o.Status.Phase)
-		for _, g := range o.Spec.SchedulingGates {
-			s += " gate " + g.Name
-		}
-		var conditions []string
-		for _, c := range o.Status.Conditions {
-			conditions = append(conditions, strings.TrimSpace(fmt.Sprintf(" %s=%s %s", c.Type, c.Status, c.Reason)))
-		}
-		slices.Sort(conditions) // nobody asks for their order
-		for _, c := range conditions {
-			s += " " + c
-		}
-	case *v1beta1.PodGroup:
-		s += fmt.Sprintf(" queue %q min %d", o.Spec.Queue, o.Spec.SchedulingPolicy.Gang.MinCount)
-		if st := o.Status; st != nil {
-			s += fmt.Sprintf(" status %d/%s/%d bound %d", st.Epoch, st.Writer, st.Sequence, st.Bound)
-		}
-	case *v1beta1.Queue:
-		s += " cpu " + o.Spec.Capability.Cpu().String()
-		if st := o.Status; st != nil {
-			s += fmt.Sprintf(" status %d/%s/%d of generation %d", st.Epoch, st.Writer, st.Sequence, st.ObservedGeneration)
-		}
-	}
-	return s
-}
-
-func newObject(kind, name string, a args) metav1.Object {
-	m := metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: a.pairs("labels"), Finalizers: a.list("finalizers")}
-	switch kind {
-	case "pod":
-		p := &corev1.Pod{ObjectMeta: m, Spec: corev1.PodSpec{SchedulerName: api.SchedulerName, NodeName: a.named["node"], Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
-		for _, g := range a.list("gates") {
-			p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: g})
-		}
-		if _, is := a.named["grace"]; is {
-			seconds := a.number("grace")
-			p.Spec.TerminationGracePeriodSeconds = &seconds
-		}
-		return p
-	case "group":
-		g := &v1beta1.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "PodGroup"}, ObjectMeta: m}
-		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = a.named["queue"], int32(a.number("min"))
-		return g
-	}
-	m.Namespace = ""
-	q := &v1beta1.Queue{TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: "Queue"}, ObjectMeta: m}
-	if cpu := a.named["cpu"]; cpu != "" {
-		q.Spec.Capability = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-	}
-	return q
-}
-
-// change makes the object that a user, a kubelet or a controller writes.
-func change(o metav1.Object, a args) metav1.Object {
-	o = o.(runtime.Object).DeepCopyObject().(metav1.Object)
-	if _, is := a.named["labels"]; is {
-		o.SetLabels(a.pairs("labels"))
-	}
-	if _, is := a.named["finalizers"]; is {
-		o.SetFinalizers(a.list("finalizers"))
-	}
-	switch o := o.(type) {
-	case *corev1.Pod:
-		if phase := a.named["phase"]; phase != "" {
-			o.Status.Phase = corev1.PodPhase(phase)
-		}
-		if _, is := a.named["gates"]; is {
-			o.Spec.SchedulingGates = nil
-		}
-	case *v1beta1.PodGroup:
-		if a.named["min"] != "" {
-			o.Spec.SchedulingPolicy.Gang.MinCount = int32(a.number("min"))
-		}
-	case *v1beta1.Queue:
-		if cpu := a.named["cpu"]; cpu != "" {
-			o.Spec.Capability = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-		}
-	}
-	return o
-}
-
 // ---- the model
 
 type modelAPI struct{ *model.API }
 
 func (m modelAPI) kind(kind string) *model.Kind {
-	return map[string]*model.Kind{"pod": m.Pods, "group": m.PodGroups, "queue": m.Queues}[kind]
-}
-
-func namespace(kind string) string {
-	if kind == "queue" {
-		return ""
-	}
-	return "ns"
+	return map[string]*model.Kind{"pod": m.Pods, "group": m.PodGroups, "queue": m.Queues, "claim": m.Claims,
+		"volume": m.Volumes}[kind]
 }
 
 func (m modelAPI) Create(kind string, o metav1.Object) error { return m.API.Create(m.kind(kind), o) }
@@ -451,6 +337,16 @@ func (m modelAPI) Finalizers(name, uid, version string, finalizers []string) err
 	return m.SetFinalizers(name, uid, version, finalizers)
 }
 
+func (m modelAPI) SelectNode(claim api.ObjectVersion, node string) error {
+	_, err := m.API.SelectNode(claim, node)
+	return err
+}
+
+func (m modelAPI) KeepVolume(volume, claim api.ObjectVersion) error {
+	_, err := m.API.KeepVolume(volume, claim)
+	return err
+}
+
 func (m modelAPI) List(kind string, s model.Selector) ([]metav1.Object, int64, error) {
 	all, version := m.API.List(m.kind(kind), s)
 	var out []metav1.Object
@@ -462,299 +358,4 @@ func (m modelAPI) List(kind string, s model.Selector) ([]metav1.Object, int64, e
 
 func (m modelAPI) Watch(kind string, s model.Selector, from int64) ([]model.Entry, error) {
 	return m.API.Watch(m.kind(kind), s, from)
-}
-
-// ---- a real one
-
-// realAPI gives its run a namespace, and its queues a prefix.
-type realAPI struct {
-	clients *kube.Clients
-	ctx     context.Context
-	run     string
-	ends    int
-}
-
-func (r *realAPI) rest(kind string) (rest.Interface, string) {
-	if kind == "pod" {
-		return r.clients.Core.CoreV1().RESTClient(), "pods"
-	}
-	return r.clients.Basalt, map[string]string{"group": "podgroups", "queue": "queues"}[kind]
-}
-
-// there and here translate names.
-func (r *realAPI) there(kind, name string) string {
-	if kind == "queue" {
-		return r.run + "-" + name
-	}
-	return name
-}
-
-func (r *realAPI) here(o metav1.Object) metav1.Object {
-	o = o.(runtime.Object).DeepCopyObject().(metav1.Object)
-	if o.GetNamespace() == r.run {
-		o.SetNamespace("ns")
-	}
-	o.SetName(strings.TrimPrefix(o.GetName(), r.run+"-"))
-	return o
-}
-
-func (r *realAPI) sent(kind string, o metav1.Object) runtime.Object {
-	o = o.(runtime.Object).DeepCopyObject().(metav1.Object)
-	o.SetName(r.there(kind, o.GetName()))
-	if namespace(kind) != "" {
-		o.SetNamespace(r.run)
-	}
-	return o.(runtime.Object)
-}
-
-func empty(kind string) metav1.Object {
-	return map[string]metav1.Object{"pod": &corev1.Pod{}, "group": &v1beta1.PodGroup{}, "queue": &v1beta1.Queue{}}[kind]
-}
-
-func (r *realAPI) Create(kind string, o metav1.Object) error {
-	if kind == "pod" {
-		_, err := r.clients.Core.CoreV1().Pods(r.run).Create(r.ctx, r.sent(kind, o).(*corev1.Pod), metav1.CreateOptions{})
-		return err
-	}
-	c, resource := r.rest(kind)
-	return c.Post().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Body(r.sent(kind, o)).Do(r.ctx).Error()
-}
-
-func (r *realAPI) Get(kind, name string) (metav1.Object, error) {
-	if kind == "pod" {
-		p, err := r.clients.Core.CoreV1().Pods(r.run).Get(r.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		return r.here(p), nil
-	}
-	c, resource := r.rest(kind)
-	o := empty(kind)
-	if err := c.Get().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Name(r.there(kind, name)).Do(r.ctx).Into(o.(runtime.Object)); err != nil {
-		return nil, err
-	}
-	return r.here(o), nil
-}
-
-func (r *realAPI) Replace(kind string, o metav1.Object) error {
-	sent := r.sent(kind, o)
-	if p, is := sent.(*corev1.Pod); is {
-		old, err := r.Get(kind, o.GetName())
-		if err != nil {
-			return err
-		}
-		pods := r.clients.Core.CoreV1().Pods(r.run)
-		if old.(*corev1.Pod).Status.Phase != p.Status.Phase {
-			_, err = pods.UpdateStatus(r.ctx, p, metav1.UpdateOptions{})
-		} else {
-			_, err = pods.Update(r.ctx, p, metav1.UpdateOptions{})
-		}
-		return err
-	}
-	c, resource := r.rest(kind)
-	return c.Put().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Name(r.there(kind, o.GetName())).Body(sent).Do(r.ctx).Error()
-}
-
-func (r *realAPI) Delete(kind, name, uid, version string, grace *int64) error {
-	o := metav1.DeleteOptions{GracePeriodSeconds: grace}
-	if uid != "" || version != "" {
-		o.Preconditions = &metav1.Preconditions{}
-		if uid != "" {
-			u := types.UID(uid)
-			o.Preconditions.UID = &u
-		}
-		if version != "" {
-			o.Preconditions.ResourceVersion = &version
-		}
-	}
-	if kind == "pod" {
-		return r.deletePod(name, o)
-	}
-	c, resource := r.rest(kind)
-	body, err := json.Marshal(struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		metav1.DeleteOptions
-	}{"v1", "DeleteOptions", o})
-	if err != nil {
-		return err
-	}
-	return c.Delete().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Name(r.there(kind, name)).Body(body).SetHeader("Content-Type", "application/json").Do(r.ctx).Error()
-}
-
-func (r *realAPI) Bind(b model.Binding) error {
-	return r.clients.Bind(r.ctx, kube.Pod{Namespace: r.run, Name: b.Name, UID: b.UID}, b.Version, b.Node, b.Labels)
-}
-
-// patch sends what package kube sends, for what it does not offer by itself.
-func (r *realAPI) patch(kind, name string, how types.PatchType, body any, subresources ...string) error {
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	if kind == "pod" {
-		_, err = r.clients.Core.CoreV1().Pods(r.run).Patch(r.ctx, name, how, b, metav1.PatchOptions{}, subresources...)
-		return err
-	}
-	c, resource := r.rest(kind)
-	return c.Patch(how).NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource).Name(r.there(kind, name)).SubResource(subresources...).Body(b).Do(r.ctx).Error()
-}
-
-func (r *realAPI) Annotate(name, uid, value string) error {
-	return r.patch("pod", name, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{domain + "note": value}}})
-}
-
-func (r *realAPI) Resolve(name, uid, version, value string) error {
-	found, err := r.clients.Resolve(r.ctx, kube.Pod{Namespace: r.run, Name: name, UID: uid}, version, value)
-	if err == nil && found.Gone {
-		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
-	}
-	return err
-}
-
-func (r *realAPI) Condition(name, uid, version string, c corev1.PodCondition) error {
-	m := map[string]any{"uid": uid}
-	if version != "" {
-		m["resourceVersion"] = version
-	}
-	return r.patch("pod", name, types.StrategicMergePatchType, map[string]any{"metadata": m, "status": map[string]any{"conditions": []corev1.PodCondition{c}}}, "status")
-}
-
-func (r *realAPI) GroupStatus(name, uid string, s *v1beta1.PodGroupStatus) error {
-	return unwrap(r.clients.ReplaceStatus(r.ctx, "podgroups", r.run, name, uid, s))
-}
-
-func (r *realAPI) QueueStatus(name, uid string, s *v1beta1.QueueStatus) error {
-	return unwrap(r.clients.ReplaceStatus(r.ctx, "queues", "", r.there("queue", name), uid, s))
-}
-
-// unwrap takes away what package kube says for people.
-func unwrap(err error) error {
-	for err != nil {
-		if _, is := err.(apierrors.APIStatus); is {
-			return err
-		}
-		w, is := err.(interface{ Unwrap() error })
-		if !is {
-			return err
-		}
-		err = w.Unwrap()
-	}
-	return nil
-}
-
-func (r *realAPI) Finalizers(name, uid, version string, finalizers []string) error {
-	return r.patch("queue", name, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version, "finalizers": finalizers}})
-}
-
-func (r *realAPI) options(s model.Selector) (o metav1.ListOptions) {
-	if s.Labels != nil {
-		o.LabelSelector = s.Labels.String()
-	}
-	if s.Fields != nil {
-		o.FieldSelector = s.Fields.String()
-	}
-	return o
-}
-
-func (r *realAPI) lister(kind string) *rest.Request {
-	c, resource := r.rest(kind)
-	return c.Get().NamespaceIfScoped(r.run, namespace(kind) != "").Resource(resource)
-}
-
-func emptyList(kind string) runtime.Object {
-	return map[string]runtime.Object{"pod": &corev1.PodList{}, "group": &v1beta1.PodGroupList{}, "queue": &v1beta1.QueueList{}}[kind]
-}
-
-func (r *realAPI) List(kind string, s model.Selector) ([]metav1.Object, int64, error) {
-	list := emptyList(kind)
-	o := r.options(s)
-	if err := r.lister(kind).VersionedParams(&o, metav1.ParameterCodec).Do(r.ctx).Into(list); err != nil {
-		return nil, 0, err
-	}
-	items, err := meta.ExtractList(list)
-	if err != nil {
-		return nil, 0, err
-	}
-	var out []metav1.Object
-	for _, item := range items {
-		if o := item.(metav1.Object); kind != "queue" || strings.HasPrefix(o.GetName(), r.run) {
-			out = append(out, r.here(o))
-		}
-	}
-	l, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, 0, err
-	}
-	version, err := strconv.ParseInt(l.GetResourceVersion(), 10, 64)
-	return out, version, err
-}
-
-// Watch reads until the watch shows an object that is made for that, after all else and so that it is selected.
-func (r *realAPI) Watch(kind string, s model.Selector, from int64) ([]model.Entry, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
-	defer cancel()
-	o := r.options(s)
-	o.Watch, o.ResourceVersion = true, strconv.FormatInt(from, 10)
-	w, err := r.lister(kind).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Stop()
-	r.ends++
-	end := newObject(kind, fmt.Sprintf("end-%d", r.ends), args{named: map[string]string{"min": "1"}})
-	if s.Labels != nil {
-		wanted := map[string]string{}
-		all, _ := s.Labels.Requirements()
-		for _, q := range all {
-			if q.Operator() == selection.In || q.Operator() == selection.Equals {
-				wanted[q.Key()] = slices.Sorted(maps.Keys(q.Values()))[0]
-			} else if q.Operator() == selection.Exists {
-				wanted[q.Key()] = "end"
-			}
-		}
-		end.SetLabels(wanted)
-	}
-	if p, is := end.(*corev1.Pod); is && s.Fields != nil {
-		p.Spec.NodeName, _ = s.Fields.RequiresExactMatch("spec.nodeName")
-	}
-	if err := r.Create(kind, end); err != nil {
-		return nil, err
-	}
-	defer func() {
-		now := int64(0)
-		_ = r.Delete(kind, end.GetName(), "", "", &now)
-	}()
-	var out []model.Entry
-	var last int64
-	for {
-		select {
-		case <-ctx.Done():
-			return out, ctx.Err()
-		case e, open := <-w.ResultChan():
-			if !open {
-				return out, fmt.Errorf("the watch ended after %d events", len(out))
-			}
-			if e.Type == watch.Error {
-				return nil, apierrors.FromObject(e.Object)
-			}
-			o := e.Object.(metav1.Object)
-			version, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
-			if version < last {
-				return out, fmt.Errorf("version %d comes after %d", version, last)
-			}
-			last = version
-			if kind == "queue" && !strings.HasPrefix(o.GetName(), r.run) {
-				continue
-			}
-			here := r.here(o)
-			if here.GetName() == end.GetName() {
-				return out, nil
-			}
-			if strings.HasPrefix(here.GetName(), "end-") { // of an earlier watch
-				continue
-			}
-			out = append(out, model.Entry{Type: e.Type, Version: version, Object: model.Object{Object: here}})
-		}
-	}
 }

@@ -19,7 +19,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/bench/prove/script"
@@ -114,13 +113,3 @@ func random(t *testing.T, play player, draw func() string, operations int) {
 
 // written plays a script for script.Run, which compares the answers with those that are written in it too.
 func (p player) written() script.Player { return script.Player(p) }
-
-// deletePod waits until the API server's watch cache has the pod as it is. A deletion first looks there: a pod that was
-// bound a moment ago may have no node there yet, and would go at once, without grace.
-func (r *realAPI) deletePod(name string, o metav1.DeleteOptions) error {
-	pods := r.clients.Core.CoreV1().Pods(r.run)
-	if p, err := pods.Get(r.ctx, name, metav1.GetOptions{}); err == nil {
-		_, _ = pods.Get(r.ctx, name, metav1.GetOptions{ResourceVersion: p.ResourceVersion})
-	}
-	return pods.Delete(r.ctx, name, o)
-}

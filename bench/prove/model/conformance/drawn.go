@@ -17,7 +17,7 @@ func drawAPI(rng *rand.Rand) func() string {
 		if n++; n == 1 {
 			return "mark start"
 		}
-		switch rng.IntN(24) {
+		switch rng.IntN(26) {
 		case 0, 1, 2, 3:
 			return "create pod " + pod() + pick("", " labels=x:1", " labels=x:2,y:1") + pick(long, long, long+" gates=g",
 				long+" finalizers=example.com/x", long+" node=n1", " grace=0")
@@ -99,9 +99,20 @@ func drawAPI(rng *rand.Rand) func() string {
 				" fields=status.phase:Pending",
 				" fields=spec.nodeName:",
 			)
+		case 21, 22:
+			return pick(
+				"create claim c",
+				"create volume v",
+				"select c n1"+uid()+version(),
+				"select c "+pick("n1", "n2"), // "none", before any, makes a version: managedFields change
+				"keep v c"+uid()+version(),
+				"keep v c",
+			)
 		}
 		if rng.IntN(4) == 0 {
 			return pick(
+				"watch claim from=start",
+				"watch volume from=start",
 				"mark start",
 				"watch group from=start",
 				"watch queue from=start",
@@ -112,6 +123,6 @@ func drawAPI(rng *rand.Rand) func() string {
 				"watch pod from=start fields=spec.nodeName:",
 			)
 		}
-		return "list " + pick("group", "queue")
+		return "list " + pick("group", "queue", "claim", "volume")
 	}
 }
