@@ -23,7 +23,8 @@ import (
 // schedulers end, the control store is another one, and the API server holds what it held at first. That goes past the
 // API server, so nothing is asked for a grace period, and no finalizer holds anything up. The audit log is emptied;
 // versions go on growing, and so does the log of the API server. What controllers of Kubernetes keep in namespaces of
-// their own stays, and so do cluster roles whose names begin with "system:": they make some of these after their start.
+// their own stays, and so do roles and bindings whose names begin with "system:": they make some of these after their
+// start.
 // A controller that is slow to see a namespace go may leave in it what it keeps in every one (kube-root-ca.crt,
 // default).
 //
@@ -193,6 +194,11 @@ func namespacesFirst(key string) int {
 
 // controllers reports whether a key of the API server's store is its own, or that of a controller of Kubernetes.
 func controllers(key string) bool {
+	for _, rights := range []string{"/roles/kube-system/", "/rolebindings/kube-system/"} {
+		if _, name, is := strings.Cut(key, rights); is {
+			return strings.HasPrefix(name, "system:") // others are installed with what they are for
+		}
+	}
 	for _, part := range []string{
 		"/kube-system/", "/kube-public/", "/namespaces/kube-", "/clusterroles/system:", "/clusterrolebindings/system:",
 		"/masterleases/", "/ranges/", "/servicecidrs/", "/ipaddresses/",

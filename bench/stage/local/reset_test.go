@@ -109,6 +109,9 @@ func kept(key string) bool {
 	if strings.HasSuffix(key, "/kube-root-ca.crt") || strings.Contains(key, "/serviceaccounts/") {
 		return true
 	}
+	if strings.Contains(key, "/rolebindings/kube-system/") { // Basalt's own is there
+		return false
+	}
 	return strings.Contains(key, "/kube-system/") || strings.Contains(key, "/events/") || strings.Contains(key, "/leases/")
 }
 
