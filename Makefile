@@ -6,7 +6,7 @@ PKG ?= ./...
 PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test nightly test-full race doors image image-test sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test nightly test-full race doors image image-test release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ down: bin/basalt-bench ## stop what `make up` started
 test: bin/basalt-bench compiler ## run all tests of PKG=./..., with the race detector where more than one goroutine runs; about 15 minutes on two cores
 	bin/basalt-bench test $(PKG)
 
-NIGHTLY := test-full doors oracle metrics-check chart-check image-test sim-bugs chaos
+NIGHTLY := test-full doors oracle metrics-check chart-check image-test release-check sim-bugs chaos
 nightly: ## run everything in full, whatever of it fails: all tests, other controllers, the oracle, metrics, chart, image, seeded bugs, chaos for 30 minutes
 	@failed=; for part in $(NIGHTLY); do began=$$(date +%s); \
 		$(MAKE) $$part DURATION=30m && ended=passed || { ended=FAILED; failed="$$failed $$part"; }; \
@@ -129,7 +129,14 @@ image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, witho
 	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --output "$(CURDIR)/bin/image" --platforms "$(PLATFORMS)" --name "$(NAME)"
 
 image-test: ## build the image for all platforms twice, in different surroundings, and compare and open the results
-	$(GO) test -C deploy/image -count 1 -timeout 60m -v .
+	$(GO) test -C deploy/image -count 1 -timeout 60m -v -skip TestTwoReleases .
+
+release: ## build the release VERSION=v0.1.0 into bin/release: programs, kubectl plugin, image, chart, SBOMs, sums; it publishes nothing
+	@[ -n "$(VERSION)" ] || { echo "name the version: make release VERSION=v0.1.0"; exit 1; }
+	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --output "$(CURDIR)/bin/release" --release "$(VERSION)" $(if $(URL),--url "$(URL)")
+
+release-check: ## build a release twice, in different folders, and compare all of it; about 10 minutes on two cores
+	$(GO) test -C deploy/image -count 1 -timeout 120m -v -run Release .
 
 generate: ## regenerate code and manifests from api/
 	cd api/generate && $(GO) generate ./...

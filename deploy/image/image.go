@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -46,24 +47,34 @@ func goEnv(p v1.Platform) []string {
 	}
 }
 
-// buildImage builds the program and returns its image. It leaves the SPDX document in dir, and nothing else.
-func buildImage(ctx context.Context, src *source, p v1.Platform, dir string) (*image, error) {
+// buildProgram builds the program for a platform, in dir for a moment, and returns it with what the go tool recorded
+// in it.
+func buildProgram(ctx context.Context, src *source, p v1.Platform, dir string) ([]byte, *debug.BuildInfo, error) {
 	binary := filepath.Join(dir, "basalt")
 	_, err := command(ctx, src.root, goEnv(p), "go", "build", "-buildvcs=false", "-trimpath",
 		"-ldflags", "-s -w -buildid= -X basalt.dev/basalt/api/build.described="+src.described, "-o", binary, program)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	content, err := os.ReadFile(binary)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := os.Remove(binary); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	info, err := buildinfo.Read(bytes.NewReader(content))
 	if err != nil {
-		return nil, fmt.Errorf("read what the program was built from: %w", err)
+		return nil, nil, fmt.Errorf("read what the program was built from: %w", err)
+	}
+	return content, info, nil
+}
+
+// buildImage builds the program and returns its image. It leaves the SPDX document in dir, and nothing else.
+func buildImage(ctx context.Context, src *source, p v1.Platform, dir string) (*image, error) {
+	content, info, err := buildProgram(ctx, src, p, dir)
+	if err != nil {
+		return nil, err
 	}
 	licenses, err := readLicenses(ctx, src, goEnv(p))
 	if err != nil {

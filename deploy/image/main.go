@@ -1,5 +1,6 @@
 // Command image builds Basalt's container image for each platform, without Docker and without a base image: an OCI layout, the same as
-// one archive, and an SPDX document for each platform. `make image` runs it.
+// one archive, and an SPDX document for each platform. `make image` runs it. With --release, as `make release` runs it,
+// it builds a whole release: programs, image, chart.
 //
 // The result is a function of the commit and the Go version alone: two builds have one digest, whatever the folder, user, umask or time
 // zone. So nothing of the machine is read, apart from the sources, the modules that go.sum names, and the Go toolchain.
@@ -43,6 +44,12 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	output := flags.String("output", "../../bin/image", "folder for the result; one that holds anything else is left alone")
 	wanted := flags.String("platforms", strings.Join(platforms, ","), "platforms, separated by commas")
 	called := flags.String("name", "", "name and tag of the image for tools that import the archive, such as basalt:dev")
+	var o releaseOptions
+	flags.StringVar(&o.version, "release", "", "build the release of this version, such as v0.1.0, into the folder")
+	flags.StringVar(&o.url, "url", "https://basalt.dev/releases",
+		"of a release: the address below which VERSION/FILE is downloaded")
+	flags.StringVar(&o.programs, "programs", strings.Join(programPlatforms, ","), "of a release: platforms of the programs")
+	flags.BoolVar(&o.dirty, "dirty", false, "of a release: allow files that differ from the commit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,7 +72,23 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return buildAll(ctx, src, targets, as, *output, out)
+	if o.version != "" {
+		return release(ctx, src, o, targets, as, *output, out)
+	}
+	made, err := buildAll(ctx, src, targets, as, *output)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %s\n", *output, src.version)
+	if as != nil {
+		fmt.Fprintf(out, "  called %s\n", as)
+	}
+	for _, i := range made.images {
+		fmt.Fprintf(out, "  %-12s %5.1f MB, compressed %5.1f MB; %s\n",
+			i.platform, mega(i.unpacked), mega(i.compressed), sbomName(i.platform))
+	}
+	fmt.Fprintf(out, "  %s\n", made.digest)
+	return nil
 }
 
 // parsePlatforms returns platforms in the order of the table, whatever the order that they are named in.
@@ -86,11 +109,45 @@ func parsePlatforms(text string) ([]v1.Platform, error) {
 	return out, nil
 }
 
-// buildAll writes the result beside output first, so that half a result is never found there.
+// built is the image of all platforms.
+type built struct {
+	images []*image
+	digest v1.Hash // of the index
+}
+
+// buildAll builds the image of all platforms into a folder.
 func buildAll(
-	ctx context.Context, src *source, targets []v1.Platform, as *name.Tag, output string, out io.Writer,
-) error {
-	if err := checkReplaceable(output); err != nil {
+	ctx context.Context, src *source, targets []v1.Platform, as *name.Tag, output string,
+) (built, error) {
+	var b built
+	err := replace(output, filepath.Join(layoutName, "oci-layout"), "an image of an earlier build", func(next string) error {
+		for _, p := range targets {
+			i, err := buildImage(ctx, src, p, next)
+			if err != nil {
+				return fmt.Errorf("build the image for %s: %w", p, err)
+			}
+			b.images = append(b.images, i)
+		}
+		digest, err := writeLayout(src, b.images, as, filepath.Join(next, layoutName))
+		if err == nil && as != nil {
+			err = writeManifest(b.images[0], as, filepath.Join(next, layoutName))
+		}
+		if err != nil {
+			return fmt.Errorf("write the OCI layout: %w", err)
+		}
+		b.digest = digest
+		if err := writeArchive(src, filepath.Join(next, layoutName), filepath.Join(next, archiveName)); err != nil {
+			return fmt.Errorf("write the OCI archive: %w", err)
+		}
+		return nil
+	})
+	return b, err
+}
+
+// replace has write fill a folder beside output, which takes the place of output when it is complete: half a result
+// is never found there. An output that holds anything but an earlier result, which has the file mark, is left alone.
+func replace(output, mark, earlier string, write func(next string) error) error {
+	if err := checkReplaceable(output, mark, earlier); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(output), 0o755); err != nil {
@@ -101,23 +158,8 @@ func buildAll(
 		return err
 	}
 	defer os.RemoveAll(next)
-	var images []*image
-	for _, p := range targets {
-		i, err := buildImage(ctx, src, p, next)
-		if err != nil {
-			return fmt.Errorf("build the image for %s: %w", p, err)
-		}
-		images = append(images, i)
-	}
-	digest, err := writeLayout(src, images, as, filepath.Join(next, layoutName))
-	if err == nil && as != nil {
-		err = writeManifest(images[0], as, filepath.Join(next, layoutName))
-	}
-	if err != nil {
-		return fmt.Errorf("write the OCI layout: %w", err)
-	}
-	if err := writeArchive(src, filepath.Join(next, layoutName), filepath.Join(next, archiveName)); err != nil {
-		return fmt.Errorf("write the OCI archive: %w", err)
+	if err := write(next); err != nil {
+		return err
 	}
 	if err := os.Chmod(next, 0o755); err != nil {
 		return err
@@ -125,24 +167,13 @@ func buildAll(
 	if err := os.RemoveAll(output); err != nil {
 		return err
 	}
-	if err := os.Rename(next, output); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s: %s\n", output, src.version)
-	if as != nil {
-		fmt.Fprintf(out, "  called %s\n", as)
-	}
-	for _, i := range images {
-		fmt.Fprintf(out, "  %-12s %5.1f MB, compressed %5.1f MB; %s\n", i.platform, mega(i.unpacked), mega(i.compressed), sbomName(i.platform))
-	}
-	fmt.Fprintf(out, "  %s\n", digest)
-	return nil
+	return os.Rename(next, output)
 }
 
 func mega(bytes int64) float64 { return float64(bytes) / 1e6 }
 
 // checkReplaceable returns an error for a folder that a mistyped --output must not remove.
-func checkReplaceable(output string) error {
+func checkReplaceable(output, mark, earlier string) error {
 	entries, err := os.ReadDir(output)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil
@@ -150,8 +181,8 @@ func checkReplaceable(output string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(output, layoutName, "oci-layout")); err != nil {
-		return fmt.Errorf("%s holds something else than an image of an earlier build", output)
+	if _, err := os.Stat(filepath.Join(output, mark)); err != nil {
+		return fmt.Errorf("%s holds something else than %s", output, earlier)
 	}
 	return nil
 }

@@ -25,7 +25,10 @@ func sbomName(p v1.Platform) string { return "basalt-" + p.OS + "-" + p.Architec
 // writeSBOM writes an SPDX 2.3 document: the image contains the program and the roots, and the program consists of the modules that the
 // go tool recorded in it, and of Go's standard library.
 func writeSBOM(to string, src *source, p v1.Platform, info *debug.BuildInfo, content []byte, digest v1.Hash) error {
-	document := newSBOM(src, p, info, content, digest)
+	return writeDocument(to, newSBOM(src, p, info, content, digest, theImage))
+}
+
+func writeDocument(to string, document *v2_3.Document) error {
 	var out bytes.Buffer
 	if err := spdxjson.Write(document, &out, spdxjson.Indent("  ")); err != nil {
 		return fmt.Errorf("write the SPDX document: %w", err)
@@ -33,11 +36,39 @@ func writeSBOM(to string, src *source, p v1.Platform, info *debug.BuildInfo, con
 	return os.WriteFile(to, out.Bytes(), 0o644)
 }
 
-func newSBOM(src *source, p v1.Platform, info *debug.BuildInfo, content []byte, digest v1.Hash) *v2_3.Document {
-	const imageID, programID, fileID = "Image", "Package-basalt", "File-basalt"
-	container := sbomPackage(imageID, "basalt-image", src.version, "CONTAINER")
-	container.PackageFileName = layoutName
-	container.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: digest.Hex}} // of the manifest
+// artifact is what a document is about: something that contains the program.
+type artifact struct {
+	id            common.ElementID
+	name, purpose string
+	file          string // its name
+	roots         bool   // it has the CA roots, too
+	licenses      string // where its licences are
+}
+
+var theImage = artifact{
+	id:       "Image",
+	name:     "basalt-image",
+	purpose:  "CONTAINER",
+	file:     layoutName,
+	roots:    true,
+	licenses: "in the image's folder /",
+}
+
+func newSBOM(
+	src *source,
+	p v1.Platform,
+	info *debug.BuildInfo,
+	content []byte,
+	digest v1.Hash,
+	of artifact,
+) *v2_3.Document {
+	const programID, fileID = "Package-basalt", "File-basalt"
+	imageID := of.id
+	container := sbomPackage(string(imageID), of.name, src.version, of.purpose)
+	container.PackageFileName = of.file
+	container.PackageChecksums = []common.Checksum{
+		{Algorithm: common.SHA256, Value: digest.Hex},
+	} // of the image's manifest, or of the file
 	application := sbomPackage(programID, info.Main.Path, src.version, "APPLICATION")
 	application.PackageSourceInfo = "commit " + src.commit
 	container.PackageSupplier = &common.Supplier{SupplierType: "Organization", Supplier: "Basalt"}
@@ -76,11 +107,14 @@ func newSBOM(src *source, p v1.Platform, info *debug.BuildInfo, content []byte, 
 	modules := slices.SortedFunc(slices.Values(info.Deps), func(a, b *debug.Module) int { return cmp.Compare(a.Path, b.Path) })
 	for _, m := range append([]*debug.Module{standardLibrary(info)}, modules...) {
 		q := goModule(cmp.Or(m.Replace, m))
-		q.PackageLicenseComments = "The licences are in the image's folder /" + licensesOf(m.Path) + "."
+		q.PackageLicenseComments = "The licences are " + of.licenses + licensesOf(m.Path) + "."
 		d.Packages = append(d.Packages, q)
 		relate(programID, common.TypeRelationshipDependsOn, q.PackageSPDXIdentifier)
 	}
 	for _, m := range tools(rootsModule) {
+		if !of.roots {
+			break
+		}
 		q := goModule(m)
 		q.PackageDescription = "Its roots are /etc/ssl/certs/ca-certificates.crt."
 		d.Packages = append(d.Packages, q)
