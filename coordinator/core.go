@@ -385,15 +385,17 @@ func (c *Core) Counts() Counts {
 type QueueSums struct {
 	Queue                          string
 	Charged, Capability, Guarantee api.Resources
+	Deserved                       api.Resources // none: it deserves nothing
 	Admitted, Waiting              int
 	OldestWait                     time.Time // since when the oldest that waits for quota has been complete, the zero time if none waits
+	DeservedWait                   time.Time // since when it lacks what it deserves (lasting.go), zero if it does not
 }
 
 // sumsAtMost is how many resources metrics show of a queue: tenants can request resources of any name.
 const sumsAtMost = 16
 
 // Queues visits the queues that have an object or limits, parents first. It takes time in proportion to queues and waiting requests.
-func (c *Core) Queues(visit func(QueueSums)) {
+func (c *Core) Queues(now time.Time, visit func(QueueSums)) {
 	c.tree.recompute()
 	oldest := map[*queue]int64{}
 	for _, r := range c.ring {
@@ -404,6 +406,7 @@ func (c *Core) Queues(visit func(QueueSums)) {
 			oldest[q] = r.since
 		}
 	}
+	lack := c.tree.root.lackDeserved(now)
 	c.tree.root.walk(func(q *queue) {
 		if q.object == nil && q.limits == nil {
 			return
@@ -414,6 +417,8 @@ func (c *Core) Queues(visit func(QueueSums)) {
 		}
 		s.Charged, _ = q.charged.amounts().Foremost(sumsAtMost, s.Capability)
 		s.Guarantee, _ = q.guarantee.Positive().Foremost(sumsAtMost, s.Capability)
+		s.Deserved, _ = q.deserved.Positive().Foremost(sumsAtMost, s.Capability)
+		s.DeservedWait = lack[q]
 		if since, waits := oldest[q]; waits {
 			s.OldestWait = time.UnixMilli(since)
 		}

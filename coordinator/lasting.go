@@ -105,3 +105,47 @@ func (q *queue) entitledSince(now time.Time, a ask, fair bool) (since time.Time)
 	}
 	return since
 }
+
+// lackLooks is how many demand classes of a queue lackDeserved judges: the first in the queue's order.
+const lackLooks = 8
+
+// lackDeserved returns, of this queue and those below it, which lack what they deserve, and since when: a gang waits
+// for quota that the queue, with it, deserves. Gangs that no node would take do not count. Of a path it is the lowest
+// queue that deserves anything of what the gang uses which decides.
+func (q *queue) lackDeserved(now time.Time) map[*queue]time.Time {
+	lack := map[*queue]time.Time{}
+	q.walk(func(leaf *queue) {
+		if leaf.order.classes == nil {
+			return
+		}
+		looks := lackLooks
+		leaf.order.classes.Ascend(func(d *demandClass) bool {
+			if at, since := d.requests[0].deservedAt(now); at != nil {
+				if first, known := lack[at]; !known || since.Before(first) {
+					lack[at] = since
+				}
+			}
+			looks--
+			return looks > 0
+		})
+	})
+	return lack
+}
+
+// deservedAt returns the queue that lacks what it deserves because the request waits, and since when; nil if none does.
+func (r *request) deservedAt(now time.Time) (*queue, time.Time) {
+	if r.vain || r.lacking.IsZero() {
+		return nil, time.Time{}
+	}
+	a := r.gang.ask()
+	for q := r.queue; q.parent != nil; q = q.parent {
+		if !usesAny(q.deserved, a.uses()) {
+			continue
+		}
+		if !q.entitled(a, false) {
+			break
+		}
+		return q, api.Later(r.lacking, q.entitledSince(now, a, false))
+	}
+	return nil, time.Time{}
+}

@@ -613,10 +613,17 @@ func (p *player) do(words []string) {
 	case "usages": // usages on | off
 		p.usages = name == "on"
 	case "metrics": // of all queues, how long granted requests had waited, and counts
-		p.core.Queues(func(s QueueSums) {
+		p.core.Queues(p.now, func(s QueueSums) {
 			oldest := "none"
 			if !s.OldestWait.IsZero() {
 				oldest = fmt.Sprint(s.OldestWait.UnixMilli())
+			}
+			if len(s.Deserved) > 0 {
+				lacks := "nothing"
+				if !s.DeservedWait.IsZero() {
+					lacks = fmt.Sprintf("some of it for %v", p.now.Sub(s.DeservedWait))
+				}
+				p.print("%s: deserves [%v], lacks %s", s.Queue, s.Deserved, lacks)
 			}
 			p.print("%s: charged [%v] capability [%v] guarantee [%v] admitted %d waiting %d oldest %s", s.Queue, s.Charged, s.Capability, s.Guarantee, s.Admitted, s.Waiting, oldest)
 		})

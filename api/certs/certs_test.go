@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"basalt.dev/basalt/api/certs/certstest"
+	"basalt.dev/basalt/api/metric/metrictest"
 )
 
 func TestFilesAreReadAgain(t *testing.T) {
@@ -77,6 +80,55 @@ func TestFilesAreReadAgain(t *testing.T) {
 	write(f.Key, key)
 	if _, err := f.Load(); err == nil || !strings.Contains(err.Error(), "expired at") {
 		t.Errorf("expired: %v", err)
+	}
+}
+
+// The expiry that is shown is that of the certificate that is in use.
+func TestExpiries(t *testing.T) {
+	dir, ca := t.TempDir(), certstest.New(t, "one")
+	f := &Files{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	write := func(until time.Time) {
+		t.Helper()
+		cert, key := ca.Leaf(until, "x")
+		for path, data := range map[string][]byte{f.CA: ca.PEM(), f.Cert: cert, f.Key: key} {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	show := func(l *Loaded) *tls.Config {
+		return &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return l.Certificate, nil
+		}}
+	}
+	credentials := Credentials(func() (*tls.Config, error) {
+		l, err := f.Current()
+		if err != nil {
+			return nil, err
+		}
+		return show(l), nil
+	}, slog.Default())
+	r := prometheus.NewRegistry()
+	r.MustRegister(Expiries{"process": credentials, "control_store": nil})
+	read := func() map[string]float64 {
+		return metrictest.Samples(t, r, "basalt_certificate_expiry_timestamp_seconds")
+	}
+	if got := read(); len(got) != 0 {
+		t.Errorf("no files: %v", got)
+	}
+	for _, until := range []time.Time{time.Now().Add(time.Hour), time.Now().Add(48 * time.Hour)} {
+		write(until)
+		if got := read(); len(got) != 1 || got["process "] != float64(until.Unix()) {
+			t.Errorf("%v, want %d", got, until.Unix())
+		}
+	}
+	kept := read()["process "]
+	write(time.Now().Add(-time.Hour)) // nobody would take it: that of before stays in use
+	if got := read()["process "]; got != kept {
+		t.Errorf("%g, want %g", got, kept)
+	}
+	if _, shown := Expires(Credentials(func() (*tls.Config, error) { return show(&Loaded{}), nil }, nil)); shown {
+		t.Error("no certificate, and it expires")
 	}
 }
 

@@ -12,6 +12,11 @@ var (
 
 	BuildInfo = declare(Metric{Name: "basalt_build_info", Kind: Gauge, Labels: []string{"version", "revision", "go_version"},
 		Help: "Always 1; the labels say what was built."})
+	CertificateExpiry = declare(Metric{Name: "basalt_certificate_expiry_timestamp_seconds", Kind: Gauge,
+		Labels: []string{"certificate"},
+		Help: "When a certificate expires, in Unix time: process and control_store are those that a process shows to " +
+			"the others and to the control store; basalt certs shows each that it issues, by the name of its Secret.",
+		Absent: "there is no such certificate"})
 )
 
 // Of shards and coordinators.
@@ -54,6 +59,10 @@ var (
 		Help: "Gangs of the queues of this shard, by state (see shard/home/state.go). Each is in one state.", Was: `basalt_shard_gangs{state="known"}, the sum`})
 	ShardWaiting = declare(Metric{Name: "basalt_shard_waiting_gangs", Kind: Gauge, Labels: []string{"reason"},
 		Help: "Gangs that wait, or some pods of which do, by the reason that their conditions name. Each has one reason; Waiting means that placement has not failed.", Absent: "no gang has waited for the reason", Was: `basalt_shard_gangs{state="waiting"}, the sum`})
+	ShardOldestWait = declare(Metric{Name: "basalt_shard_oldest_wait_seconds", Kind: Gauge, Labels: []string{"reason"},
+		Help: "How long the oldest gang that waits, and has not started, has been complete, by the reason that its " +
+			"conditions name; 0 if none waits for it.",
+		Absent: "no gang has waited for the reason"})
 	ShardTakeovers = declare(Metric{Name: "basalt_shard_takeover_duration_seconds", Kind: Histogram, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
 		Help: "Time from the table that gave buckets to this shard until it was active for them."})
 	ShardTableEpoch = declare(Metric{Name: "basalt_shard_table_epoch", Kind: Gauge,
@@ -107,12 +116,20 @@ var (
 		Help: "The most that a queue and its descendants may be charged, in the unit that the label names.", Absent: "the queue does not limit the resource"})
 	QueueGuarantee = declare(Metric{Name: "basalt_queue_guarantee", Kind: Gauge, Labels: resource,
 		Help: "The guarantee of a queue that is in force, in the unit that the label names.", Absent: "the queue has no guarantee"})
+	QueueDeserved = declare(Metric{Name: "basalt_queue_deserved", Kind: Gauge, Labels: resource,
+		Help:   "What a queue deserves, as it is in force, in the unit that the label names.",
+		Absent: "the queue deserves nothing"})
 	QueueAdmitted = declare(Metric{Name: "basalt_queue_admitted_gangs", Kind: Gauge, Labels: queue,
 		Help: "Gangs of a queue and its descendants that are charged."})
 	QueueWaiting = declare(Metric{Name: "basalt_queue_waiting_gangs", Kind: Gauge, Labels: queue,
 		Help: "Gangs of a queue and its descendants that wait for quota."})
 	QueueOldestWait = declare(Metric{Name: "basalt_queue_oldest_wait_seconds", Kind: Gauge, Labels: queue,
 		Help: "How long the oldest gang of a queue and its descendants that waits for quota has been complete; 0 if none waits."})
+	QueueDeservedWait = declare(Metric{Name: "basalt_queue_deserved_wait_seconds", Kind: Gauge, Labels: queue,
+		Help: "How long a queue has lacked what it deserves: a gang of the queue or of its descendants waits for quota, " +
+			"and the queue, with it, would stay within what it deserves. 0 if none does. " +
+			"Of a path, the lowest such queue counts.",
+		Absent: "the queue deserves nothing"})
 )
 
 // Of coordinators.
@@ -152,6 +169,17 @@ var (
 		Help: "The part of the size that is in use. Defragmentation frees the rest.", Absent: "the endpoint does not respond"})
 	StoreQuota = declare(Metric{Name: "basalt_control_store_quota_bytes", Kind: Gauge, Labels: []string{"endpoint"},
 		Help: "The size at which the control store refuses writes.", Absent: "the endpoint does not respond, or does not say"})
+)
+
+// Of `basalt certs`.
+var (
+	_ = section("Issuer of certificates")
+
+	CertsCheck = declare(Metric{Name: "basalt_certs_check_timestamp_seconds", Kind: Gauge,
+		Help: "When basalt certs had last checked everything, and issued what had to be issued, in Unix time; " +
+			"0 if no check succeeded since it was started."})
+	CertsFailures = declare(Metric{Name: "basalt_certs_failures_total", Kind: Counter,
+		Help: "Checks that failed and are repeated."})
 )
 
 // Of the auditor.

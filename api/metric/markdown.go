@@ -19,8 +19,8 @@ for them; [operate.md](operate.md) says what to do about each alert. The metrics
 - Durations of gangs are by top-level queue. Each shard has series for the first 100 of them; the others are together in ` + "`queue=\"other\"`" + `.
 - There are no series of gangs, pods or nodes, because their number has no bound. A gang's life is in its trace (` + "`--otlp`" + `), in the logs,
   and in ` + "`basalt status NAMESPACE/GANG`" + `.
-- 500 queues in two levels, with three resources each, make 7,600 series over three shards, two coordinators and the auditor: ` + "`make metrics-check`" + `
-  counts them.
+- 500 queues in two levels, with three resources each, make fewer than 20,000 series over three shards, two
+  coordinators, the auditor and the issuer of certificates: ` + "`make metrics-check`" + ` counts them.
 `
 
 // Markdown returns deploy/docs/metrics.md.

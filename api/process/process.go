@@ -132,6 +132,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 			return err
 		}
 	}
+	p.Registry.MustRegister(p.expiries())
 	if hooks.Live == nil {
 		hooks.Live = func() error { return nil }
 	}
@@ -195,6 +196,15 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 	p.Gossip.Rejoin(p.gossipAddresses)
 	p.Log.Info("started", "address", p.Address, "gossip", p.Gossip.Address(), "store", p.Store.ID(), "etcd", p.Etcd)
 	return nil
+}
+
+// expiries are those of the process's certificates.
+func (p *Process) expiries() certs.Expiries {
+	e := certs.Expiries{"control_store": p.EtcdTLS}
+	if p.TLS != nil {
+		e["process"] = p.TLS.Credentials()
+	}
+	return e
 }
 
 // checkAPIServer waits a little for the API server, and refuses to start without Basalt's kinds.

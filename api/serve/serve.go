@@ -35,11 +35,14 @@ const shortest = 16
 type Options struct {
 	Address   string // host:port; empty: nothing is shown
 	TokenFile string // holds the bearer token that /metrics and /debug/pprof ask for; read again at each request
-	Registry  *prometheus.Registry
-	Config    func() []byte // what /configz shows, in YAML; may be nil
-	Ready     func() error  // nil when the process can do its work, else why not; nil for a process that always can
-	Live      func() error  // nil unless the process must be restarted, else why; nil for a process that never must
-	Log       *slog.Logger  // slog.Default() if nil
+	// Keys is set by a process that keeps the keys of a CA: it shows no profiles, and it may have to write the token
+	// first, so TokenFile may be missing at the start.
+	Keys     bool
+	Registry *prometheus.Registry
+	Config   func() []byte // what /configz shows, in YAML; may be nil
+	Ready    func() error  // nil when the process can do its work, else why not; nil for a process that always can
+	Live     func() error  // nil unless the process must be restarted, else why; nil for a process that never must
+	Log      *slog.Logger  // slog.Default() if nil
 }
 
 // Registry returns a registry with the metrics of the process, of the Go runtime, and of the build.
@@ -61,7 +64,7 @@ func HTTP(ctx context.Context, o Options) error {
 func listen(ctx context.Context, o Options) (net.Addr, error) {
 	log := cmp.Or(o.Log, slog.Default())
 	guard := &guard{file: o.TokenFile, log: log}
-	if o.TokenFile != "" {
+	if o.TokenFile != "" && !o.Keys {
 		if _, err := guard.token(); err != nil {
 			return nil, fmt.Errorf("--metrics-token-file: %w", err)
 		}
@@ -98,6 +101,9 @@ func handler(o Options, g *guard) http.Handler {
 			_, _ = w.Write(o.Config())
 		}
 	})))
+	if o.Keys {
+		return mux
+	}
 	mux.Handle("/debug/pprof/", g.guarded(http.HandlerFunc(pprof.Index)))
 	mux.Handle("/debug/pprof/cmdline", g.guarded(http.HandlerFunc(pprof.Cmdline)))
 	mux.Handle("/debug/pprof/profile", g.guarded(http.HandlerFunc(pprof.Profile)))

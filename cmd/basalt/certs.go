@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"basalt.dev/basalt/api/certs/issue"
+	"basalt.dev/basalt/api/metric"
+	"basalt.dev/basalt/api/serve"
 )
 
 // certsAgain is the pause after an attempt that failed.
@@ -24,13 +28,13 @@ func certsCommand() *cobra.Command {
 	var o issue.Options
 	var kubeconfig, dir string
 	var every time.Duration
+	var show serve.Options
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Create the CA, certificates, gossip key and metrics token of an installation, and renew certificates",
 		Long: `Fills the Secrets of deploy/certs.yaml where they are empty, and renews certificates a month before they expire. It
-never replaces a key, a token, or a certificate of another issuer. Processes read their files again,
-	so nothing restarts. The APIService of
-deploy/visibility.yaml, if there is one, is told the CA of the shards.
+never replaces a key, a token, or a certificate of another issuer. Processes read their files again, so nothing
+restarts. The APIService of deploy/visibility.yaml, if there is one, is told the CA of the shards.
 
 The CA that signs next is trusted from the beginning; --rotate-ca lets it sign now.`,
 		Example: `  basalt certs --every=1h                        # in the cluster: deploy/certs.yaml
@@ -43,17 +47,24 @@ The CA that signs next is trusted from the beginning; --rotate-ca lets it sign n
 	f.StringVar(&dir, "dir", "", "write to subdirectories of this directory instead of Secrets")
 	f.StringSliceVar(&o.Hosts, "host", nil, "additional DNS name or IP address of a control store member")
 	f.DurationVar(&every, "every", 0, "keep running and check at this interval; 0 means run once")
+	f.StringVar(&show.Address, "metrics", "", "with --every: address for /metrics, /livez and /readyz; empty: none")
+	f.StringVar(&show.TokenFile, "metrics-token-file", "",
+		"file with the bearer token that /metrics requires; if empty, it is served only on a loopback address")
 	f.BoolVar(&o.RotateCA, "rotate-ca", false, "sign with the next CA from now on; the previous CA stays trusted for 90 days")
 	f.BoolVar(&o.KeysOnly, "keys-only", false, "create only the gossip key and the metrics token; another issuer creates the certificates")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if every < 0 || every > 0 && o.RotateCA {
 			return errors.New("--every must be positive, and cannot be combined with --rotate-ca")
 		}
+		if every == 0 && show.Address != "" {
+			return errors.New("--metrics needs --every: metrics are of a process that keeps running")
+		}
 		store, err := certStore(kubeconfig, dir, &o)
 		if err != nil {
 			return err
 		}
-		return ensureCerts(cmd.Context(), store, o, every, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		k := keeper{store: store, options: o, every: every, log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+		return k.run(cmd.Context(), show)
 	}
 	return cmd
 }
@@ -76,19 +87,34 @@ func certStore(kubeconfig, dir string, o *issue.Options) (issue.Store, error) {
 	return issue.Kubernetes{Secrets: client.CoreV1().Secrets(o.Namespace)}, nil
 }
 
-// ensureCerts looks once, or again and again; then an error is logged and tried again.
-func ensureCerts(ctx context.Context, store issue.Store, o issue.Options, every time.Duration, log *slog.Logger) error {
+// keeper checks the keys of an installation.
+type keeper struct {
+	store   issue.Store
+	options issue.Options
+	every   time.Duration // 0: once
+	log     *slog.Logger
+
+	last     atomic.Pointer[error] // of the last check, nil before the first
+	checked  prometheus.Gauge      // nil without metrics, as the others
+	failures prometheus.Counter
+	expiry   *prometheus.GaugeVec
+}
+
+// run checks once, or again and again; then an error is logged, and the check is repeated.
+func (k *keeper) run(ctx context.Context, show serve.Options) error {
+	if k.every == 0 {
+		return k.check(ctx)
+	}
+	if err := k.show(ctx, show); err != nil {
+		return err
+	}
 	for {
-		changes, err := issue.Ensure(ctx, store, o, time.Now())
-		for _, c := range changes {
-			log.Info("certs", "secret", c.Secret, "change", c.What)
-		}
-		if every == 0 {
-			return err
-		}
-		pause := every
+		pause := k.every
+		err := k.check(ctx)
+		k.last.Store(&err)
 		if err != nil {
-			log.Error("cannot update certificates, retrying", "error", err)
+			k.failures.Inc()
+			k.log.Error("cannot update certificates, retrying", "error", err)
 			pause = min(pause, certsAgain)
 		}
 		select {
@@ -97,4 +123,48 @@ func ensureCerts(ctx context.Context, store issue.Store, o issue.Options, every 
 		case <-time.After(pause):
 		}
 	}
+}
+
+// check issues what has to be issued.
+func (k *keeper) check(ctx context.Context) error {
+	now := time.Now()
+	changes, err := issue.Ensure(ctx, k.store, k.options, now)
+	for _, c := range changes {
+		k.log.Info("certs", "secret", c.Secret, "change", c.What)
+	}
+	if err != nil || k.checked == nil {
+		return err
+	}
+	if !k.options.KeysOnly {
+		expiries, err := issue.Expiries(ctx, k.store)
+		if err != nil {
+			return err
+		}
+		for secret, at := range expiries {
+			k.expiry.WithLabelValues(secret).Set(float64(at.Unix()))
+		}
+	}
+	k.checked.Set(float64(now.Unix()))
+	return nil
+}
+
+// show serves metrics and probes.
+func (k *keeper) show(ctx context.Context, o serve.Options) error {
+	k.checked, k.failures = metric.CertsCheck.Gauge(), metric.CertsFailures.Counter()
+	k.expiry = metric.CertificateExpiry.Gauges()
+	if o.Registry == nil {
+		o.Registry = serve.Registry()
+	}
+	o.Keys, o.Ready, o.Log = true, k.ready, k.log
+	o.Registry.MustRegister(k.checked, k.failures, k.expiry)
+	return serve.HTTP(ctx, o)
+}
+
+// ready returns nil if the last check succeeded.
+func (k *keeper) ready() error {
+	last := k.last.Load()
+	if last == nil {
+		return errors.New("checking for the first time")
+	}
+	return *last
 }

@@ -163,7 +163,7 @@ func (m *metrics) observe(core *coordinator.Core) {
 	m.epoch.Set(float64(n.Epoch))
 	m.shards.Set(float64(n.Shards))
 	var sums []coordinator.QueueSums
-	core.Queues(func(s coordinator.QueueSums) { sums = append(sums, s) })
+	core.Queues(m.observed, func(s coordinator.QueueSums) { sums = append(sums, s) })
 	m.queues.sums.Store(&sums)
 }
 
@@ -203,13 +203,16 @@ var (
 	queueCharged    = metric.QueueCharged.Desc()
 	queueCapability = metric.QueueCapability.Desc()
 	queueGuarantee  = metric.QueueGuarantee.Desc()
+	queueDeserved   = metric.QueueDeserved.Desc()
 	queueAdmitted   = metric.QueueAdmitted.Desc()
 	queueWaiting    = metric.QueueWaiting.Desc()
 	queueOldestWait = metric.QueueOldestWait.Desc()
+	queueLacks      = metric.QueueDeservedWait.Desc()
 )
 
 func (m *queueMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueCharged, queueCapability, queueGuarantee, queueAdmitted, queueWaiting, queueOldestWait} {
+	for _, d := range []*prometheus.Desc{queueCharged, queueCapability, queueGuarantee, queueDeserved, queueAdmitted,
+		queueWaiting, queueOldestWait, queueLacks} {
 		out <- d
 	}
 }
@@ -226,7 +229,10 @@ func (m *queueMetrics) Collect(out chan<- prometheus.Metric) {
 		for _, of := range []struct {
 			desc    *prometheus.Desc
 			amounts api.Resources
-		}{{queueCharged, q.Charged}, {queueCapability, q.Capability}, {queueGuarantee, q.Guarantee}} {
+		}{
+			{queueCharged, q.Charged}, {queueCapability, q.Capability},
+			{queueGuarantee, q.Guarantee}, {queueDeserved, q.Deserved},
+		} {
 			for _, a := range of.amounts {
 				unit, divisor := metric.UnitOf(a.Resource)
 				gauge(of.desc, float64(a.Value)/divisor, q.Queue, a.Resource, unit)
@@ -234,10 +240,17 @@ func (m *queueMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(queueAdmitted, float64(q.Admitted), q.Queue)
 		gauge(queueWaiting, float64(q.Waiting), q.Queue)
-		oldest := 0.0
-		if !q.OldestWait.IsZero() {
-			oldest = max(0, time.Since(q.OldestWait).Seconds())
+		gauge(queueOldestWait, secondsSince(q.OldestWait), q.Queue)
+		if len(q.Deserved) > 0 {
+			gauge(queueLacks, secondsSince(q.DeservedWait), q.Queue)
 		}
-		gauge(queueOldestWait, oldest, q.Queue)
 	}
+}
+
+// secondsSince returns how long ago something began, 0 if it did not.
+func secondsSince(began time.Time) float64 {
+	if began.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(began).Seconds())
 }

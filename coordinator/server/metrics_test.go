@@ -30,6 +30,15 @@ func TestQueueMetrics(t *testing.T) {
 	if got := metrictest.Samples(t, r, "basalt_queue_oldest_wait_seconds"); len(got) != 2 || got["a "] < 3600 || got["root "] != 0 {
 		t.Errorf("oldest: %v", got)
 	}
+	show(coordinator.QueueSums{Queue: "root"}, coordinator.QueueSums{Queue: "a", Deserved: gpus},
+		coordinator.QueueSums{Queue: "b", Deserved: gpus, DeservedWait: time.Now().Add(-time.Hour)})
+	if got := metrictest.Samples(t, r, "basalt_queue_deserved"); len(got) != 4 || got["a cpu core "] != 2.5 {
+		t.Errorf("deserved: %v", got)
+	}
+	if got := metrictest.Samples(t, r, "basalt_queue_deserved_wait_seconds"); len(got) != 2 || got["a "] != 0 ||
+		got["b "] < 3600 {
+		t.Errorf("lacks what it deserves: %v", got)
+	}
 	show(coordinator.QueueSums{Queue: "root"})
 	if got := metrictest.Samples(t, r, "basalt_queue_charged"); len(got) != 0 {
 		t.Errorf("a deleted queue has series: %v", got)

@@ -59,6 +59,15 @@ var queues = Dashboard{
 		lines("Guarantee in force", "short", "In the resource's unit, of the 20 with most.",
 			most("basalt_queue_guarantee"+ofResources, "queue, resource, unit", "{{queue}} {{resource}} ({{unit}})")),
 	}, {
+		lines("Charged part of what is deserved", "percentunit",
+			"Of the 20 with least. Below 1, the queue may reclaim what it lacks, if its gangs want it.",
+			Query{`bottomk(20, max by (queue, resource) (basalt_queue_charged` + ofResources + `) / ` +
+				`(max by (queue, resource) (basalt_queue_deserved` + ofResources + `) > 0))`, "{{queue}} {{resource}}"}),
+		lines("Deserved", "short", "In the resource's unit, of the 20 with most.",
+			most("basalt_queue_deserved"+ofResources, "queue, resource, unit", "{{queue}} {{resource}} ({{unit}})")),
+		lines("Lacks what it deserves", "s", "For how long, while a gang waits for it: the 20 longest.",
+			most("basalt_queue_deserved_wait_seconds"+ofQueues, "queue", "{{queue}}")),
+	}, {
 		lines("Waiting for quota", "short", "Of the 20 with most.",
 			most("basalt_queue_waiting_gangs"+ofQueues, "queue", "{{queue}}")),
 		lines("Oldest wait for quota", "s", "How long the oldest gang that waits has been complete: the 20 longest.",

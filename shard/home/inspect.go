@@ -2,6 +2,7 @@ package home
 
 import (
 	"slices"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -48,11 +49,15 @@ type Counts struct {
 
 	ByState  map[string]int // gangs, in all states
 	ByReason map[string]int // those that wait
+	// Oldest is since when the oldest of those that wait for a reason, and have not started, has been complete. One
+	// that is not complete does not count.
+	Oldest map[string]time.Time
 }
 
 // Counts of this moment.
 func (c *Core) Counts() Counts {
-	n := Counts{Gangs: len(c.gangs), ByState: make(map[string]int, len(follows)), ByReason: map[string]int{}}
+	n := Counts{Gangs: len(c.gangs), ByState: make(map[string]int, len(follows)), ByReason: map[string]int{},
+		Oldest: map[string]time.Time{}}
 	if c.table != nil {
 		n.Epoch = c.table.Epoch
 	}
@@ -66,7 +71,12 @@ func (c *Core) Counts() Counts {
 		states[g.state]++
 		if !g.placedWell() {
 			n.Waiting++
-			n.ByReason[g.waitReason()]++
+			reason := g.waitReason()
+			n.ByReason[reason]++
+			oldest, known := n.Oldest[reason]
+			if !g.charge.started && !g.since.IsZero() && (!known || g.since.Before(oldest)) {
+				n.Oldest[reason] = g.since
+			}
 		}
 	}
 	for s, gangs := range states {

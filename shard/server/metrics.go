@@ -33,7 +33,8 @@ type metrics struct {
 	buckets, epoch   prometheus.Gauge
 	gangs            *prometheus.GaugeVec
 	waiting          *prometheus.GaugeVec
-	reasons          map[string]bool // of waiting
+	oldestWait       *prometheus.GaugeVec
+	reasons          map[string]bool // of waiting and oldestWait
 	nodes            *prometheus.GaugeVec
 	allocatable      resourceGauge
 	free             resourceGauge
@@ -93,6 +94,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		epoch:            metric.ShardTableEpoch.Gauge(),
 		gangs:            metric.ShardGangs.Gauges(),
 		waiting:          metric.ShardWaiting.Gauges(),
+		oldestWait:       metric.ShardOldestWait.Gauges(),
 		reasons:          map[string]bool{},
 		nodes:            metric.ShardNodes.Gauges(),
 		allocatable:      resourceGauge{GaugeVec: metric.ShardAllocatable.Gauges()},
@@ -105,7 +107,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
 	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.eventsDropped, m.disrupted,
-		m.buckets, m.epoch, m.gangs, m.waiting, m.nodes, m.allocatable, m.free, m.intents, m.takeovers, m.durations, m.placements)
+		m.buckets, m.epoch, m.gangs, m.waiting, m.oldestWait, m.nodes, m.allocatable, m.free,
+		m.intents, m.takeovers, m.durations, m.placements)
 	return m
 }
 
@@ -210,7 +213,7 @@ func (m *metrics) observe(l *loop) {
 	for state, gangs := range n.ByState {
 		m.gangs.WithLabelValues(state).Set(float64(gangs))
 	}
-	m.wait(n.ByReason)
+	m.wait(n.ByReason, n.Oldest)
 	m.intents.Set(float64(l.node.Stats().Rows))
 	if s := l.node.Summary(); s != nil {
 		m.nodes.WithLabelValues("in_sync").Set(float64(s.Nodes - s.OutOfSync))
@@ -220,26 +223,34 @@ func (m *metrics) observe(l *loop) {
 	}
 }
 
-// wait sets the gangs that wait, by reason. A reason that was seen stays, with 0.
-func (m *metrics) wait(byReason map[string]int) {
-	left := 0
+// wait sets the gangs that wait, by reason, and since when the oldest does. A reason that was seen stays, with 0.
+func (m *metrics) wait(byReason map[string]int, oldest map[string]time.Time) {
+	left, longest := 0, 0.0
 	for reason, gangs := range byReason {
+		waited := 0.0
+		if since, known := oldest[reason]; known {
+			waited = max(0, time.Since(since).Seconds())
+		}
 		if !m.reasons[reason] && len(m.reasons) >= reasonsAtMost {
-			left += gangs
+			left, longest = left+gangs, max(longest, waited)
 			continue
 		}
 		m.reasons[reason] = true
 		m.waiting.WithLabelValues(reason).Set(float64(gangs))
+		m.oldestWait.WithLabelValues(reason).Set(waited)
 	}
 	for reason := range m.reasons {
 		if byReason[reason] == 0 {
 			m.waiting.WithLabelValues(reason).Set(0)
+			m.oldestWait.WithLabelValues(reason).Set(0)
 		}
 	}
 	if left > 0 {
 		m.waiting.WithLabelValues(other).Set(float64(left))
+		m.oldestWait.WithLabelValues(other).Set(longest)
 	} else {
 		m.waiting.DeleteLabelValues(other)
+		m.oldestWait.DeleteLabelValues(other)
 	}
 }
 

@@ -44,16 +44,24 @@ func TestWaitingGangs(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
 	read := func() map[string]float64 { return metrictest.Samples(t, r, "basalt_shard_waiting_gangs") }
-	m.wait(map[string]int{"A": 2, "B": 1})
-	m.wait(map[string]int{"B": 3})
-	if got := read(); len(got) != 2 || got["A "] != 0 || got["B "] != 3 {
+	oldest := func() map[string]float64 { return metrictest.Samples(t, r, "basalt_shard_oldest_wait_seconds") }
+	hour := map[string]time.Time{"A": time.Now().Add(-time.Hour), "B": time.Now().Add(-2 * time.Hour)}
+	m.wait(map[string]int{"A": 2, "B": 1, "incomplete": 1}, hour)
+	if got := oldest(); len(got) != 3 || got["A "] < 3600 || got["B "] < 7200 || got["incomplete "] != 0 {
+		t.Errorf("%v", got)
+	}
+	m.wait(map[string]int{"B": 3}, nil)
+	if got := read(); len(got) != 3 || got["A "] != 0 || got["B "] != 3 {
+		t.Errorf("%v", got)
+	}
+	if got := oldest(); len(got) != 3 || got["A "] != 0 || got["B "] != 0 {
 		t.Errorf("%v", got)
 	}
 	many := map[string]int{}
 	for i := range 2 * reasonsAtMost {
 		many[fmt.Sprint(i)] = 1
 	}
-	m.wait(many)
+	m.wait(many, nil)
 	got, sum := read(), 0.0
 	for _, v := range got {
 		sum += v
@@ -61,9 +69,9 @@ func TestWaitingGangs(t *testing.T) {
 	if len(got) != reasonsAtMost+1 || sum != 2*reasonsAtMost {
 		t.Errorf("%d series with %g gangs", len(got), sum)
 	}
-	m.wait(nil)
-	if got := read(); len(got) != reasonsAtMost {
-		t.Errorf("%d series when nothing waits", len(got))
+	m.wait(nil, nil)
+	if got := read(); len(got) != reasonsAtMost || len(oldest()) != reasonsAtMost {
+		t.Errorf("%d and %d series when nothing waits", len(got), len(oldest()))
 	}
 }
 

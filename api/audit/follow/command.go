@@ -19,6 +19,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/audit"
+	"basalt.dev/basalt/api/certs"
 	"basalt.dev/basalt/api/config"
 	"basalt.dev/basalt/api/serve"
 	"basalt.dev/basalt/api/store"
@@ -155,6 +156,7 @@ func (c *command) run(ctx context.Context, out, errOut io.Writer) error {
 		c.judge.Ignore[r] = true
 	}
 	registry := serve.Registry()
+	registry.MustRegister(certs.Expiries{"control_store": tls})
 	a, err := New(Options{
 		Etcd: client, Kube: kube, Prefix: c.prefix, StartRevision: c.from, Judge: c.judge, Log: log, Registry: registry,
 		Found: func(v audit.Violation) { c.print(out, v) },

@@ -369,3 +369,24 @@ func (e *ensurer) reason(ca *authority, l leaf, data map[string][]byte) (string,
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// Expiries returns when the certificates in the Secrets expire, by Secret. One that holds none is left out.
+func Expiries(ctx context.Context, s Store) (map[string]time.Time, error) {
+	out := map[string]time.Time{}
+	for _, name := range Names(false) {
+		data, _, err := s.Get(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("read secret %s: %w", name, err)
+		}
+		certificates, err := parseBundle(data[keyCert])
+		if err != nil {
+			return nil, fmt.Errorf("read secret %s: %s: %w", name, keyCert, err)
+		}
+		for _, c := range certificates { // of a chain, the first to expire
+			if at, known := out[name]; !known || c.cert.NotAfter.Before(at) {
+				out[name] = c.cert.NotAfter
+			}
+		}
+	}
+	return out, nil
+}

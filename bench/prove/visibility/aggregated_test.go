@@ -114,11 +114,21 @@ func (i *installation) available(want string, words ...string) {
 						return fmt.Errorf("%q is not in %q", word, c.Message)
 					}
 				}
-				return nil
+				return i.measured(ctx, map[string]string{"True": "0", "False": "1"}[want])
 			}
 		}
 		return fmt.Errorf("%+v", is.Status.Conditions)
 	})
+}
+
+// measured returns an error unless the API server's metric, which an alert reads, shows whether it is unavailable.
+func (i *installation) measured(ctx context.Context, unavailable string) error {
+	text, err := i.kube.Core.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	want := fmt.Sprintf("aggregator_unavailable_apiservice{name=%q} %s\n", issue.APIServiceName, unavailable)
+	if err == nil && !strings.Contains(string(text), want) {
+		err = fmt.Errorf("the API server's metrics do not have %s", want)
+	}
+	return err
 }
 
 // ask runs a command with a user's kubeconfig alone.

@@ -86,6 +86,7 @@ func newStage(t *testing.T) *stage {
 	}
 	s := &stage{t: t, cluster: c, core: clients.Core, basalt: clients.Basalt}
 	s.startAuditor(program)
+	s.startBeside("certs", program, "certs", "--dir="+t.TempDir(), "--every=1h")
 	all, err := c.StartBasalt(t.Context(), 2, 3, local.BasaltOptions{Restart: true})
 	if err != nil {
 		t.Fatal(err)
@@ -102,21 +103,28 @@ func newStage(t *testing.T) *stage {
 // startAuditor runs `basalt audit` as deploy/audit.yaml does.
 func (s *stage) startAuditor(program string) {
 	s.t.Helper()
-	ports, err := local.FreePorts(1)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	config, err := s.cluster.Kubeconfig(local.Admin)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.startBeside("audit", program,
+		"audit", "--insecure-plain-text", "--etcd="+s.cluster.ControlStore()[0], "--kubeconfig="+config)
+}
+
+// startBeside starts a process that is none of the cluster's own, and scrapes it.
+func (s *stage) startBeside(name, program string, args ...string) {
+	s.t.Helper()
+	ports, err := local.FreePorts(1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	log, err := os.Create(filepath.Join(s.t.TempDir(), "audit.log"))
+	log, err := os.Create(filepath.Join(s.t.TempDir(), name+".log"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "audit", "--insecure-plain-text", "--etcd="+s.cluster.ControlStore()[0], "--kubeconfig="+config, "--metrics="+address)
+	cmd := exec.CommandContext(ctx, program, append(args, "--metrics="+address)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
@@ -131,7 +139,7 @@ func (s *stage) startAuditor(program string) {
 			return http.DefaultClient.Do(r)
 		}
 	}
-	s.targets = append(s.targets, target{"audit", get("/metrics")})
+	s.targets = append(s.targets, target{name, get("/metrics")})
 }
 
 // load makes 12 nodes of 64 cores and 500 queues with limits, a gang in each leaf, and gangs that wait for each of several reasons. It is
