@@ -6,7 +6,7 @@ PKG ?= ./...
 PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test nightly test-full race doors image image-test release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test nightly test-full race doors image image-test chart release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ image: ## build the container image for PLATFORMS=linux/amd64,linux/arm64, witho
 
 image-test: ## build the image for all platforms twice, in different surroundings, and compare and open the results
 	$(GO) test -C deploy/image -count 1 -timeout 60m -v -skip TestTwoReleases .
+
+chart: ## pack the Helm chart into bin/chart, with files in place of the links that a checkout has
+	@$(GO) run -C deploy/image -buildvcs=false . --root "$(CURDIR)" --chart "$(CURDIR)/bin/chart"
 
 release: ## build the release VERSION=v0.1.0 into bin/release: programs, kubectl plugin, image, chart, SBOMs, sums; it publishes nothing
 	@[ -n "$(VERSION)" ] || { echo "name the version: make release VERSION=v0.1.0"; exit 1; }

@@ -72,6 +72,32 @@ func template(t *testing.T, args ...string) []*unstructured.Unstructured {
 	return parse(t, must[string](t)(run(t, "", "helm", args...)))
 }
 
+// TestChartArchive: the archive that `make chart` packs renders the same as the folder, without links to report.
+func TestChartArchive(t *testing.T) {
+	to := t.TempDir()
+	pack := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", ".", "--root", "../..", "--chart", to)
+	pack.Dir = "image"
+	out, err := pack.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := strings.TrimSpace(string(out))
+	if archive != filepath.Join(to, "basalt-0.1.0.tgz") {
+		t.Errorf("it was packed into %q", archive)
+	}
+	flags := []string{"--set", "monitoring.enabled=true,gangPolicies=true,volcano=write", "--kube-version", "1.37.0"}
+	folder := must[string](t)(run(t, "", "helm", append([]string{"template", "basalt", "chart"}, flags...)...))
+	packed := must[string](t)(run(t, "", "helm", append([]string{"template", "basalt", archive}, flags...)...))
+	if folder != packed {
+		t.Error("the archive renders something else than the folder")
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join("..", "bin", "helm"), "show", "chart", archive)
+	if text, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(text), "symbolic") ||
+		!strings.Contains(string(text), "appVersion: latest\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
 // combinations are the overlays that can be chosen together: none, and a third of the others each day, all in full.
 func combinations(t *testing.T) (out [][]string) {
 	for _, size := range []string{"", "small", "standard"} {
@@ -355,21 +381,28 @@ func TestChartIsSecure(t *testing.T) {
 	}
 }
 
+// meant is Helm's answer to a name that is none.
+func meant(at, names string) string {
+	return fmt.Sprintf("at '%s': value must be 'removed or renamed: did you mean %s?'", at, names)
+}
+
 // Mistakes are refused, with their place and, where one is near, the right name.
 func TestChartRefuses(t *testing.T) {
 	for _, row := range []struct{ set, says string }{
-		{"shards.replica=1", "at '/shards/replica': value must be 'did you mean replicas?'"},
-		{"shards.replicaCount=1", "at '/shards/replicaCount': value must be 'did you mean replicas?'"},
-		{"shard.replicas=1", "at '/shard': value must be 'did you mean shards?'"},
-		{"imge.tag=x", "at '/imge': value must be 'did you mean image or imagePullSecrets?'"},
-		{"etcd.storage.class=x", "at '/etcd/storage/class': value must be 'did you mean className?'"},
-		{"shards.resources.request.cpu=1", "at '/shards/resources/request': value must be 'did you mean requests?'"},
-		{"shards.resources.requests.cpus=1", "at '/shards/resources/requests/cpus': value must be 'did you mean cpu?'"},
-		{"rootQueue.namespaceSelector.matchLabel.a=b", "at '/rootQueue/namespaceSelector/matchLabel': value must be 'did you mean matchLabels?'"},
+		{"image.tg=x", meant("/image/tg", "tag")},
+		{"config.log.lvl=info", meant("/config/log/lvl", "level")},
+		{"config.log.verbosity=1", meant("/config/log/verbosity", "format or level")},
+		{"shards.replica=1", meant("/shards/replica", "replicas")},
+		{"shards.replicaCount=1", meant("/shards/replicaCount", "replicas")},
+		{"shard.replicas=1", meant("/shard", "shards")},
+		{"imge.tag=x", meant("/imge", "image or imagePullSecrets")},
+		{"etcd.storage.class=x", meant("/etcd/storage/class", "className")},
+		{"shards.resources.request.cpu=1", meant("/shards/resources/request", "requests")},
+		{"shards.resources.requests.cpus=1", meant("/shards/resources/requests/cpus", "cpu")},
+		{"rootQueue.namespaceSelector.matchLabel.a=b", meant("/rootQueue/namespaceSelector/matchLabel", "matchLabels")},
 		{"shards.tolerations[0].efect=NoSchedule", "at '/shards/tolerations/0/efect': value must be"},
-		{"config.placment=pack", "at '/config/placment': value must be 'did you mean placement?'"},
-		{"config.log.lvl=info", "at '/config/log': additional properties 'lvl' not allowed"},
-		{"config.log.levels=info", "at '/config/log/levels': value must be 'did you mean level?'"},
+		{"config.placment=pack", meant("/config/placment", "placement")},
+		{"config.log.levels=info", meant("/config/log/levels", "level")},
 		{"config.log.level=loud", "at '/config/log/level': value must be one of 'debug', 'info', 'warn', 'error'"},
 		{"config.apiVersion=v1", "at '/config/apiVersion': value must be 'config.basalt.dev/v1alpha1'"},
 		{"config.podEvents=often", "at '/config/podEvents': got string, want boolean"},
@@ -394,7 +427,7 @@ func TestChartRefuses(t *testing.T) {
 		{"volcano=on", "at '/volcano': value must be one of 'off', 'observe', 'write'"},
 		{"tls=none", "at '/tls': value must be one of 'basalt', 'cert-manager'"},
 		{"image.tag=a b", "at '/image/tag': 'a b' does not match"},
-		{"monitoring.enable=true", "at '/monitoring/enable': value must be 'did you mean enabled?'"},
+		{"monitoring.enable=true", meant("/monitoring/enable", "enabled")},
 		{"monitoring.runbooks=deploy/docs/operate.md", "at '/monitoring/runbooks': 'deploy/docs/operate.md' does not match"},
 		{"podAnnotations.a=1", "at '/podAnnotations/a': got number, want string"},
 		{"networkPolicies=yes", "at '/networkPolicies': got string, want boolean"},

@@ -50,8 +50,12 @@ func TestChartSchemaHints(t *testing.T) {
 	}
 }
 
-// hints returns, by pattern, what to say of a name that is none of these: those that it has the longest beginning in common with, of two
-// letters at least, if they are three at most. No pattern matches one of the names.
+// hintsAtMost is how many names a hint has at most.
+const hintsAtMost = 3
+
+// hints returns, by pattern, what to say of a name that is none of these: those that it has the longest beginning in
+// common with, of one letter at least where there are more than hintsAtMost, if these are not too many. No pattern
+// matches one of the names. What it says continues Helm's words, which are "value must be".
 func hints(names []string) map[string]any {
 	out := map[string]any{}
 	under := func(prefix string) (n int) {
@@ -65,8 +69,9 @@ func hints(names []string) map[string]any {
 	var rest func(prefix string) string
 	begin := func(prefix string) {
 		pattern, meant := "^"+regexp.QuoteMeta(prefix)+rest(prefix), slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, prefix) })
-		if len(meant) <= 3 {
-			out[pattern] = map[string]any{"const": fmt.Sprintf("did you mean %s?", strings.Join(meant, " or "))}
+		if len(meant) <= hintsAtMost {
+			hint := fmt.Sprintf("removed or renamed: did you mean %s?", strings.Join(meant, " or "))
+			out[pattern] = map[string]any{"const": hint}
 		}
 	}
 	next := func(prefix string) string {
@@ -102,12 +107,12 @@ func hints(names []string) map[string]any {
 		}
 		return "(" + strings.Join(ways, "|") + ")"
 	}
-	begun := map[string]bool{}
-	for _, name := range names {
-		if len(name) > 2 && !begun[name[:2]] {
-			begun[name[:2]] = true
-			begin(name[:2])
-		}
+	if len(names) <= hintsAtMost {
+		begin("")
+		return out
+	}
+	for _, letter := range strings.Split(next(""), "") {
+		begin(letter)
 	}
 	return out
 }
@@ -128,7 +133,14 @@ func checkHints(t *testing.T, names []string) {
 			t.Errorf("%s is a name, and the hint is %q", name, got)
 		}
 		typos := []string{name + "s", name + "Count"}
-		for i := 2; i < len(name); i++ {
+		from, alike := 0, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n[0] != name[0] })
+		switch {
+		case len(alike) > hintsAtMost:
+			from = 2
+		case len(names) > hintsAtMost:
+			from = 1
+		}
+		for i := from; i < len(name); i++ {
 			typos = append(typos, name[:i]+name[i+1:], name[:i]+"x"+name[i:], name[:i]+"x"+name[i+1:])
 		}
 		for _, typo := range typos {

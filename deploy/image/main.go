@@ -44,11 +44,13 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	output := flags.String("output", "../../bin/image", "folder for the result; one that holds anything else is left alone")
 	wanted := flags.String("platforms", strings.Join(platforms, ","), "platforms, separated by commas")
 	called := flags.String("name", "", "name and tag of the image for tools that import the archive, such as basalt:dev")
+	chart := flags.String("chart", "", "write the archive of the Helm chart into this folder, and nothing else")
 	var o releaseOptions
 	flags.StringVar(&o.version, "release", "", "build the release of this version, such as v0.1.0, into the folder")
 	flags.StringVar(&o.url, "url", "https://basalt.dev/releases",
 		"of a release: the address below which VERSION/FILE is downloaded")
-	flags.StringVar(&o.programs, "programs", strings.Join(programPlatforms, ","), "of a release: platforms of the programs")
+	flags.StringVar(&o.programs, "programs", strings.Join(programPlatforms, ","),
+		"of a release: platforms of the programs")
 	flags.BoolVar(&o.dirty, "dirty", false, "of a release: allow files that differ from the commit")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -70,6 +72,13 @@ func run(ctx context.Context, args []string, out, warnings io.Writer) error {
 	}
 	src, err := readSource(ctx, *root, warnings)
 	if err != nil {
+		return err
+	}
+	if *chart != "" {
+		to, err := writeChart(src, "", *chart)
+		if err == nil {
+			fmt.Fprintln(out, to)
+		}
 		return err
 	}
 	if o.version != "" {
@@ -120,7 +129,8 @@ func buildAll(
 	ctx context.Context, src *source, targets []v1.Platform, as *name.Tag, output string,
 ) (built, error) {
 	var b built
-	err := replace(output, filepath.Join(layoutName, "oci-layout"), "an image of an earlier build", func(next string) error {
+	mark := filepath.Join(layoutName, "oci-layout")
+	err := replace(output, mark, "an image of an earlier build", func(next string) error {
 		for _, p := range targets {
 			i, err := buildImage(ctx, src, p, next)
 			if err != nil {

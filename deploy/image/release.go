@@ -80,7 +80,7 @@ func release(
 		if err := os.WriteFile(filepath.Join(next, "basalt.yaml"), krew(o, programs), 0o644); err != nil {
 			return err
 		}
-		if err := writeChart(src, o.version, filepath.Join(next, "basalt-"+o.number()+".tgz")); err != nil {
+		if _, err := writeChart(src, o.version, next); err != nil {
 			return fmt.Errorf("write the chart: %w", err)
 		}
 		return writeNotes(next, o.version, notes, made, programs)
@@ -112,7 +112,8 @@ func (o releaseOptions) targets() ([]v1.Platform, error) {
 	var out []v1.Platform
 	for _, p := range strings.Split(o.programs, ",") {
 		if !slices.Contains(programPlatforms, p) {
-			return nil, fmt.Errorf("there is no program for the platform %q, only for %s", p, strings.Join(programPlatforms, ", "))
+			return nil, fmt.Errorf("there is no program for the platform %q, only for %s",
+				p, strings.Join(programPlatforms, ", "))
 		}
 		system, architecture, _ := strings.Cut(p, "/")
 		out = append(out, v1.Platform{OS: system, Architecture: architecture})
@@ -268,8 +269,9 @@ spec:
 	return b.Bytes()
 }
 
-// writeChart packs the chart, without links, as helm package does, but with the time of the commit.
-func writeChart(src *source, version, to string) error {
+// writeChart packs the chart, as helm package does, but with the time of the commit: files take the place of links.
+// With a version, the chart and its default image are of that one. It returns the archive's path in the folder.
+func writeChart(src *source, version, folder string) (string, error) {
 	var files []file
 	root := filepath.Join(src.root, "deploy", "chart")
 	var walk func(dir, name string, depth int) error
@@ -302,17 +304,25 @@ func writeChart(src *source, version, to string) error {
 		return nil
 	}
 	if err := walk(root, "basalt", 0); err != nil {
-		return err
+		return "", err
 	}
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
 	i := slices.IndexFunc(files, func(f file) bool { return f.path == "basalt/Chart.yaml" })
 	if i < 0 {
-		return fmt.Errorf("%s has no Chart.yaml: %w", root, fs.ErrNotExist)
+		return "", fmt.Errorf("%s has no Chart.yaml: %w", root, fs.ErrNotExist)
 	}
-	text := chartVersion.ReplaceAll(files[i].content, []byte("version: "+strings.TrimPrefix(version, "v")))
-	files[i].content = appVersion.ReplaceAll(text, []byte("appVersion: "+version))
+	about := &files[i].content
+	if version != "" {
+		*about = chartVersion.ReplaceAll(*about, []byte("version: "+strings.TrimPrefix(version, "v")))
+		*about = appVersion.ReplaceAll(*about, []byte("appVersion: "+version))
+	}
+	number := bytes.TrimSpace(bytes.TrimPrefix(chartVersion.Find(*about), []byte("version:")))
+	to := filepath.Join(folder, fmt.Sprintf("basalt-%s.tgz", number))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
 	_, err := writeArchiveOf(src, files, to)
-	return err
+	return to, err
 }
 
 // filesHeading begins the part of the notes that the build writes.
