@@ -269,6 +269,12 @@ func TestAuditorJudgesByItself(t *testing.T) {
 				"the nodes lack room for it: short of 4 cpu (gang requests 8)"))
 			w.pass(10 * time.Second)
 		}},
+		{"Unschedulable, for no node takes it", "", "", func(w *world) {
+			w.pod("p", "1")
+			w.pod("p", "1", condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable,
+				"no node takes it: pod a/p requests cpu=64, the largest node has 32"))
+			w.pass(10 * time.Second)
+		}},
 		{"Unschedulable, and its PodGroup is shown later", "", "", func(w *world) {
 			unschedulable := condition(v1.PodScheduled, v1.ConditionFalse, v1.PodReasonUnschedulable, "0/2 nodes")
 			w.pod("p", "1", of("late"))

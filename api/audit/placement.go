@@ -90,8 +90,12 @@ func misplacedKey(p *pod) lastingKey { return lastingKey{Placement, "pod " + p.u
 func evictedKey(p *pod) lastingKey   { return lastingKey{Eviction, "pod " + p.uid, "evicted"} }
 func hopelessKey(p *pod) lastingKey  { return lastingKey{Condition, "pod " + p.uid, "unschedulable"} }
 
-// noRoom begins the message of a pod whose gang quota would admit, and that waits because the nodes have no more room.
-const noRoom = "the nodes lack room for it"
+// noRoom begins the message of a pod whose gang quota would admit, and that waits because the nodes have no more room;
+// of one that no node would take, inVain does.
+const (
+	noRoom = "the nodes lack room for it"
+	inVain = "no node takes it"
+)
 
 // judgePod judges what one look at a pod shows: where it was put, that it was evicted, that it is called Unschedulable. What
 // was so when the pod was first seen is not judged, for what led to it was not seen.
@@ -115,7 +119,8 @@ func (a *Auditor) judgePod(p *pod, o *v1.Pod, fresh, wasBound bool) {
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
 			evicted = evictedFor(c.Reason)
 		case c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse:
-			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable && !strings.HasPrefix(c.Message, noRoom)
+			hopeless = p.ours && p.node == "" && c.Reason == v1.PodReasonUnschedulable &&
+				!strings.HasPrefix(c.Message, noRoom) && !strings.HasPrefix(c.Message, inVain)
 		}
 	}
 	blind := fresh || a.now.Before(a.gap) // below, a pod may be of no gang as its PodGroup is shown later than it

@@ -66,7 +66,7 @@ func TestUpstream(t *testing.T) {
 	w.waits("g-0", "PodGroupNotFound", "PodGroup of scheduling.k8s.io default/g does not exist (spec.schedulingGroup)")
 	group("g", "team", gang(3))
 	w.pod("g-1", "", "", "2", in("g"))
-	w.waits("g-0", "NotEnoughPods", "of 3 pods can be scheduled")
+	w.waits("g-0", "NotEnoughPods", "of the 3 pods that start together can be scheduled")
 	w.pod("g-2", "", "", "2", in("g"))
 	says("g", reserved, metav1.ConditionFalse, "QuotaExceeded", `queue "team"`)
 	says("g", scheduled, metav1.ConditionFalse, "QuotaExceeded", `queue "team"`)
@@ -127,7 +127,7 @@ func TestUpstreamGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pod("g-0", "", "", "1", in)
-	w.waits("g-0", "NotEnoughPods", "1 of 2 pods can be scheduled")
+	w.waits("g-0", "NotEnoughPods", "1 of the 2 pods that start together can be scheduled")
 	w.pod("g-1", "", "", "1", in)
 	w.bound("g-0", "g-1")
 	w.charged("team", map[string]string{"cpu": "2", "pods": "2"})

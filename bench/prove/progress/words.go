@@ -35,7 +35,7 @@ func Said(p *v1.Pod) v1.PodCondition {
 
 var (
 	ofNodes = regexp.MustCompile(`(\d+)/(\d+) nodes are available(?:( to such a pod by itself)|:|$)`)
-	ofPods  = regexp.MustCompile(`^(\d+) of (\d+) pods can be scheduled`)
+	ofPods  = regexp.MustCompile(`^(\d+) of the (\d+) pods that start together can be scheduled`)
 )
 
 // Untrue says what is not so of what a pod says, "" for nothing. What it cannot tell for sure passes.

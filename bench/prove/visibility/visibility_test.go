@@ -99,7 +99,8 @@ func TestWhy(t *testing.T) {
 
 	for i := range w.shards {
 		w.says(i, "red", "quota", `PodGroup red/quota waits: queue "research"`, "never admit it", "2 start together", "  queue    research")
-		w.says(i, "red", "few", "PodGroup red/few waits: 1 of 3 pods can be scheduled", "next     it asks for quota")
+		w.says(i, "red", "few", "PodGroup red/few waits: 1 of the 3 pods that start together can be scheduled",
+			"next     it asks for quota")
 		w.says(i, "red", "fits", "PodGroup red/fits has started: 1 of 1 pods are bound", "charged  cpu=100m")
 		w.says(i, "red", "full-too", "PodGroup red/full-too waits: the nodes lack room for it:", "0/2 nodes are available: 2 Insufficient cpu", "supply   the nodes lack cpu=",
 			"0 of 2 take one of its pods now", "order    first in its queue",
@@ -297,7 +298,8 @@ func TestWhy(t *testing.T) {
 			return nil
 		})
 		out, err := w.run(0, "red", "few", "--token", w.token("red", nil)) // what the object says is still there
-		if err != nil || !strings.Contains(out, "PodGroup red/few waits: 1 of 3 pods can be scheduled") || !strings.Contains(out, "this is what the object says") {
+		if err != nil || !strings.Contains(out, "this is what the object says") ||
+			!strings.Contains(out, "PodGroup red/few waits: 1 of the 3 pods that start together can be scheduled") {
 			t.Errorf("%v: %s", err, out)
 		}
 	})

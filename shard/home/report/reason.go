@@ -169,7 +169,7 @@ func PodWithheld() Reason {
 
 // NotEnoughPods says that fewer pods than the minimum may be placed.
 func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
-	words := fmt.Sprintf("%d of %d pods can be scheduled", have, least)
+	words := fmt.Sprintf("%d of the %d pods that start together can be scheduled", have, least)
 	if failed > 0 {
 		words += fmt.Sprintf(", %d have failed", failed)
 	}
@@ -279,7 +279,7 @@ func GangTooLarge(pods int, resource string, want, total int64) Reason {
 // InVain says of a gang that no node would take whether it waits for nodes or for quota, as it was denied.
 func InVain(why Reason, d *wire.Denied) Reason {
 	if d.GetReason() == wire.DenyReason_DENY_SUPPLY {
-		why.Message = "the nodes lack room for it: " + why.Message
+		why.Message = "no node takes it: " + why.Message
 		return why
 	}
 	r := Denied(d)
