@@ -39,142 +39,199 @@ type Cluster interface {
 	Turn() uint64
 }
 
-// Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group is that of the pod
-// among pods that start together, "" for none.
-func Nodes(p *v1.Pod, group string, c Cluster) (reach api.Reach, why string) {
-	var zone [zones][]string
-	inZone := false
-	seen := map[string]bool{} // node affinities: volumes of one StorageClass often have the same
-	add := func(s *v1.NodeSelector, key string, tie api.Tie) {
-		if s != nil {
-			reach.Tied = max(reach.Tied, tie)
-		}
-		if s != nil && !seen[key] {
-			seen[key] = true
-			reach.Where = append(reach.Where, s)
-		}
-	}
-	attach, counted := map[string]int64{}, map[Attachment]bool{}
-	count := func(a Attachment) { // two fields may name one claim or disk, and two claims one volume
-		if !counted[a] && c.Limited(a.Driver) {
-			attach[a.Driver]++
-			counted[a] = true
-		}
-	}
-	var late []lateClaim
+// Nodes returns where the volumes of a pod let it run, or why it cannot run now: the words begin with the field. group
+// is that of the pod among pods that start together, "" for none.
+func Nodes(p *v1.Pod, group string, c Cluster) (api.Reach, string) {
+	f := finding{Cluster: c, pod: p, group: group, affinities: map[string]bool{}, counted: map[Attachment]bool{}}
 	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if driver, handle, why := Disk(v); why != "" {
-			return api.Reach{}, fmt.Sprintf("spec.volumes[%d].%s", i, why)
-		} else if driver != "" {
-			count(Attachment{Driver: driver, Handle: handle})
-			continue
-		}
-		field := "persistentVolumeClaim"
-		switch {
-		case v.Ephemeral != nil && v.PersistentVolumeClaim == nil:
-			field = "ephemeral"
-		case v.PersistentVolumeClaim == nil:
-			continue
-		}
-		name := api.ClaimOf(p, v)
-		field = fmt.Sprintf("spec.volumes[%d].%s (claim %s): ", i, field, name)
-		volume, claim, why := judge(p, v, name, group, c)
-		if why != "" {
-			return api.Reach{}, field + why
-		}
-		if claim.OnePod && v.PersistentVolumeClaim != nil && !slices.Contains(reach.OnePod, name) {
-			reach.OnePod = append(reach.OnePod, name)
-		}
-		for _, a := range AttachmentsOf(p.Namespace, name, claim, c) {
-			count(a)
-		}
-		if volume == nil {
-			if !slices.ContainsFunc(late, func(l lateClaim) bool { return l.name == name }) {
-				late = append(late, lateClaim{claim, name, field})
-			}
-			continue
-		}
-		add(volume.Nodes, volume.nodes, api.ToOne)
-		if volume.Nodes != nil && reach.Note == "" {
-			reach.Note = fmt.Sprintf("claim %s: its volume %s can be used only on nodes with %s", name, claim.Volume, api.Shorten(api.NodesIn(volume.Nodes), maxNote))
-		}
-		if volume.Plugin != "" {
-			c.Mark(volume.Plugin)
-		}
-		if v.PersistentVolumeClaim == nil {
-			continue // VolumeZone does not look at ephemeral ones
-		}
-		for j, values := range volume.Zones {
-			if values == nil {
-				continue
-			}
-			if inZone = true; reach.Note == "" && len(values) > 0 {
-				reach.Note = fmt.Sprintf("claim %s: its volume %s can be used only on nodes with %s=%s", name, claim.Volume, zoneLabels[j], api.Shorten(strings.Join(values, ","), maxNote))
-			}
-			if zone[j] == nil {
-				zone[j] = values
-			} else {
-				zone[j] = both(zone[j], values)
-			}
+		if why := f.volume(&p.Spec.Volumes[i], fmt.Sprintf("spec.volumes[%d].", i)); why != "" {
+			return api.Reach{}, why
 		}
 	}
-	if inZone {
-		reach.Tied = api.ToOne
-		reach.Where = append(reach.Where, zoneSelector(zone))
+	if f.inZone {
+		f.Tied = api.ToOne
+		f.Where = append(f.Where, zoneSelector(f.zone))
 	}
-	for _, driver := range slices.Sorted(maps.Keys(attach)) {
-		reach.Attach = append(reach.Attach, api.Amount{Resource: driver, Value: attach[driver]})
+	f.Attach = f.attachments()
+	f.Unbound = len(f.late) > 0
+	open, why := f.decided()
+	for _, class := range api.SortedKeys(open) {
+		if why == "" {
+			why = f.choose(class, open[class])
+		}
 	}
-	reach.Unbound = len(late) > 0
+	if why != "" {
+		return api.Reach{}, why
+	}
+	return f.Reach, ""
+}
+
+// finding finds the reach of a pod.
+type finding struct {
+	Cluster
+	api.Reach // as far as it is found
+	pod       *v1.Pod
+	group     string
+
+	affinities map[string]bool // of volumes that are in Where: those of one StorageClass often have the same
+	counted    map[Attachment]bool
+	zone       [zones][]string
+	inZone     bool
+	late       []lateClaim
+}
+
+// within adds that nodes have to match a selector, if it is not nil.
+func (f *finding) within(s *v1.NodeSelector, key string, tie api.Tie) {
+	if s == nil {
+		return
+	}
+	f.Tied = max(f.Tied, tie)
+	if !f.affinities[key] {
+		f.affinities[key] = true
+		f.Where = append(f.Where, s)
+	}
+}
+
+// attachments returns how many volumes the pod attaches by driver, each once: two fields may name one claim or disk,
+// and two claims one volume.
+func (f *finding) attachments() (out api.Resources) {
+	of := map[string]int64{}
+	for a := range f.counted {
+		if f.Limited(a.Driver) {
+			of[a.Driver]++
+		}
+	}
+	for _, driver := range slices.Sorted(maps.Keys(of)) {
+		out = append(out, api.Amount{Resource: driver, Value: of[driver]})
+	}
+	return out
+}
+
+// volume adds what a volume of the pod means, or says why the pod cannot run now.
+func (f *finding) volume(v *v1.Volume, field string) (why string) {
+	if driver, handle, why := Disk(v); why != "" {
+		return field + why
+	} else if driver != "" {
+		f.counted[Attachment{Driver: driver, Handle: handle}] = true
+		return ""
+	}
+	of := "persistentVolumeClaim"
+	switch {
+	case v.Ephemeral != nil && v.PersistentVolumeClaim == nil:
+		of = "ephemeral"
+	case v.PersistentVolumeClaim == nil:
+		return ""
+	}
+	name := api.ClaimOf(f.pod, v)
+	field = fmt.Sprintf("%s%s (claim %s): ", field, of, name)
+	volume, claim, why := judge(f.pod, v, name, f.group, f.Cluster)
+	if why != "" {
+		return field + why
+	}
+	if claim.OnePod && v.PersistentVolumeClaim != nil && !slices.Contains(f.OnePod, name) {
+		f.OnePod = append(f.OnePod, name)
+	}
+	for _, a := range AttachmentsOf(f.pod.Namespace, name, claim, f.Cluster) {
+		f.counted[a] = true
+	}
+	if volume != nil {
+		f.bound(v, name, claim, volume)
+	} else if !slices.ContainsFunc(f.late, func(l lateClaim) bool { return l.name == name }) {
+		f.late = append(f.late, lateClaim{claim, name, field})
+	}
+	return ""
+}
+
+// bound adds what a volume means that is bound to a claim.
+func (f *finding) bound(v *v1.Volume, name string, claim Claim, volume *Volume) {
+	only := func(nodes string) {
+		if f.Note == "" {
+			f.Note = fmt.Sprintf("claim %s: its volume %s can be used only on nodes with %s", name, claim.Volume, nodes)
+		}
+	}
+	f.within(volume.Nodes, volume.nodes, api.ToOne)
+	if volume.Nodes != nil {
+		only(api.Shorten(api.NodesIn(volume.Nodes), maxNote))
+	}
+	if volume.Plugin != "" {
+		f.Mark(volume.Plugin)
+	}
+	if v.PersistentVolumeClaim == nil {
+		return // VolumeZone does not look at ephemeral ones
+	}
+	for j, values := range volume.Zones {
+		if values == nil {
+			continue
+		}
+		if f.inZone = true; len(values) > 0 {
+			only(zoneLabels[j] + "=" + api.Shorten(strings.Join(values, ","), maxNote))
+		}
+		if f.zone[j] == nil {
+			f.zone[j] = values
+		} else {
+			f.zone[j] = both(f.zone[j], values)
+		}
+	}
+}
+
+// decided adds what is decided already of claims that are not bound, and returns the others by StorageClass, or why the
+// pod cannot run now.
+func (f *finding) decided() (open map[string][]*Claim, why string) {
 	asked := 0
-	for i := range late {
-		asked += len(late[i].Request)
+	for i := range f.late {
+		asked += len(f.late[i].Request)
 	}
 	if asked > maxRequests {
-		return api.Reach{}, fmt.Sprintf("spec.volumes: what the claims that are not bound ask for (selectors, access modes, StorageClass) has %d bytes in all, the limit is %d", asked, maxRequests)
+		return nil, fmt.Sprintf("spec.volumes: what the claims that are not bound ask for (selectors, access modes, "+
+			"StorageClass) has %d bytes in all, the limit is %d", asked, maxRequests)
 	}
-	open := map[string][]*Claim{} // by StorageClass
-	for i := range late {
-		l := &late[i]
-		where, note, why := l.decided(p.Namespace, c)
+	open = map[string][]*Claim{}
+	for i := range f.late {
+		l := &f.late[i]
+		where, note, why := l.decided(f.pod.Namespace, f.Cluster)
 		switch {
 		case why != "":
-			return api.Reach{}, l.field + why
+			return nil, l.field + why
 		case note == "":
 			open[l.Class] = append(open[l.Class], &l.Claim)
 		default:
-			add(where, encode(where), api.ToOne)
-			reach.Note = cmp.Or(reach.Note, note)
+			f.within(where, encode(where), api.ToOne)
+			f.Note = cmp.Or(f.Note, note)
 		}
 	}
-	for _, class := range api.SortedKeys(open) {
-		claims := open[class]
-		slices.SortStableFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.Request, b.Request) })
-		choice := c.Choose(claims)
-		first := &late[slices.IndexFunc(late, func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID })]
-		if choice.Why != "" {
-			return api.Reach{}, first.field + choice.Why
-		}
-		parts := choice.Where
-		if len(parts) > 1 {
-			parts, reach.Part = c.Parts(p, choice), true
-		}
-		if len(parts) > 1 {
-			reach.Note = cmp.Or(reach.Note, "its volumes can be had on more nodes than are looked at together: it is offered other ones each minute")
-		}
-		where := parts[seedOf(p, group, c.Turn())%uint64(len(parts))]
-		add(where, encode(where), api.ToSome)
-		if where != nil && reach.Note == "" {
-			reach.Note = fmt.Sprintf("claim %s: a volume for it can be had only on nodes with %s", first.name, api.Shorten(api.NodesIn(where), maxNote))
-		}
-		for i := range late {
-			if l := &late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {
-				reach.Scarce = append(reach.Scarce, api.ScarceClaim{Claim: l.name, Class: class, Asks: l.Request, Free: choice.Free[l.Request]})
-			}
+	return open, ""
+}
+
+// choose adds where claims of a StorageClass can have their volumes, or says why the pod cannot run now.
+func (f *finding) choose(class string, claims []*Claim) (why string) {
+	slices.SortStableFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.Request, b.Request) })
+	choice := f.Choose(claims)
+	of := func(l lateClaim) bool { return l.Class == class && l.UID == claims[0].UID }
+	first := &f.late[slices.IndexFunc(f.late, of)]
+	if choice.Why != "" {
+		return first.field + choice.Why
+	}
+	parts := choice.Where
+	if len(parts) > 1 {
+		parts, f.Part = f.Parts(f.pod, choice), true
+	}
+	if len(parts) > 1 {
+		f.Note = cmp.Or(f.Note, "its volumes can be had on more nodes than are looked at together: it is offered other ones "+
+			"each minute")
+	}
+	where := parts[seedOf(f.pod, f.group, f.Turn())%uint64(len(parts))]
+	f.within(where, encode(where), api.ToSome)
+	if where != nil && f.Note == "" {
+		f.Note = fmt.Sprintf("claim %s: a volume for it can be had only on nodes with %s", first.name,
+			api.Shorten(api.NodesIn(where), maxNote))
+	}
+	for i := range f.late {
+		if l := &f.late[i]; choice.Free != nil && slices.Contains(claims, &l.Claim) {
+			f.Scarce = append(f.Scarce, api.ScarceClaim{Claim: l.name, Class: class, Asks: l.Request,
+				Free: choice.Free[l.Request]})
 		}
 	}
-	return reach, ""
+	return ""
 }
 
 // seedOf decides which part of what there is a pod is offered. The nodes of a part may be full, or none of them be for the pod: not all of its
