@@ -40,10 +40,11 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(a.turn, b.turn) })
 	var k classes
 	cm := &commit{shard: shard, pods: pods}
-	cm.unbound = slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound })
-	cm.judged = bindNow // by its shard
-	bindNow = bindNow && !cm.unbound
-	cm.told = bindNow
+	cm.judged, cm.told = bindNow, bindNow // by its shard
+	if slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound }) {
+		cm.step, cm.told = toBind, false
+	}
+	bindNow = cm.told
 	cm.serial = c.serial(g)
 	cm.body = &wire.Commit{
 		Gang: g.message(), Serial: cm.serial, ReservationRevision: g.charge.revision, TableRevision: c.table.Revision,

@@ -68,7 +68,7 @@ func New(cfg Config) *Core {
 	c.pacing = &pacing{common: base, editLines: map[string][]*gang{}, editing: fair.Budget{Rate: editedPods}}
 	c.shards = &shards{common: base, summaries: map[api.Incarnation]*summary{}}
 	c.rules = &rules{common: base, shards: c.shards,
-		topology: view, ownView: cfg.Topology == nil, unjudged: map[string]*gang{},
+		topology: view, unjudged: map[string]*gang{},
 		repellers: repellers{pods: map[string]repeller{}, about: map[string]int{}, labelled: map[labelled]*api.Class{}},
 		ruledSleepers: ruledSleepers{of: map[string][]*gang{}, opened: map[string]bool{}, left: map[string]int{},
 			again: map[string]time.Time{}, shut: map[string]map[uint64]shut{}, entering: map[kin]int{}}}
@@ -100,7 +100,7 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 	if now.After(c.now) { // a clock that was set back stands still
 		c.now = now
 	}
-	if c.rules.ownView {
+	if c.cfg.Topology == nil { // it is its own
 		c.rules.topology.Step(c.now, ev)
 	}
 	switch e := ev.(type) {

@@ -79,15 +79,23 @@ type shortage struct {
 	pod         *api.Pod   // one of the pods that found no room,
 	class       *api.Class // with what it was asked for
 	missing, of int
-	never       bool // not even an empty node would take it
-	early       bool // it did not ask for quota, for no topology domain takes it
+	lacks       lack
 
 	denied *wire.Denied // of a gang that is not admitted because the nodes lack room, nil else
 }
 
+// lack is what there is not for a pod.
+type lack uint8
+
+const (
+	capacity lack = iota // at all, or for now
+	aNode                // that would take it if it were empty
+	aDomain              // of a topology: nobody has asked for quota
+)
+
 // reason says it, with the words of the node shards.
 func (s *shortage) reason(words string) report.Reason {
-	if s.denied != nil && !s.never {
+	if s.denied != nil && s.lacks != aNode {
 		r := report.Denied(s.denied)
 		if words != "" {
 			r.Message += "; " + s.ofOne(words)
@@ -98,9 +106,9 @@ func (s *shortage) reason(words string) report.Reason {
 		words = cmp.Or(words, "no shard has enough free capacity") + "; " + s.pod.Note
 	}
 	switch {
-	case s.never && s.denied != nil:
+	case s.lacks == aNode && s.denied != nil:
 		return report.InVain(report.FitsNoNode(s.pod, words), s.denied)
-	case s.never:
+	case s.lacks == aNode:
 		return report.FitsNoNode(s.pod, words)
 	}
 	return report.Unschedulable(s.missing, s.of, s.ofOne(words))
@@ -181,7 +189,7 @@ func (c *reasons) whyShort(g *gang, x *explained) report.Reason {
 		return report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace))
 	case c.rules.unsupported(g, s.pod):
 		return is.Unmet("; a new node alone would not help: the pods that spec.affinity.podAffinity requires are in no domain")
-	case s.early: // nobody knows whether there is quota: no reason to buy nodes
+	case s.lacks == aDomain: // nobody knows whether there is quota: no reason to buy nodes
 		return is.Unmet("; it asks for quota when a topology domain takes it")
 	}
 	return is

@@ -44,9 +44,17 @@ type edits struct {
 	count        int           // of times since it rested
 	last         time.Time     // time,
 	pause        time.Duration // and how long after it the next may come
-	queued       bool          // in pacing.editLines
-	turn         bool          // it left that queue, and is paid for
+	line         line
 }
+
+// line is where a gang that is to start over is in pacing.editLines.
+type line uint8
+
+const (
+	notInLine line = iota
+	waitsInLine
+	paid // it has left it, and is paid for
+)
 
 // ask takes note that the gang is to start over.
 func (e *edits) ask() { e.pending = true }
@@ -68,18 +76,18 @@ func (c *pacing) limitRestarts(g *gang) bool {
 	if !e.pending {
 		return false
 	}
-	if e.turn {
-		e.turn = false
+	if e.line == paid {
+		e.line = notInLine
 	} else {
 		if at := e.last.Add(e.pause); c.now.Before(at) {
 			c.wakeAt(g, at)
 			return true
 		}
-		if e.queued {
+		if e.line == waitsInLine {
 			return true
 		}
 		if line := c.editLines[g.name.Namespace]; len(line) > 0 || !c.payForEdit(g) {
-			e.queued = true
+			e.line = waitsInLine
 			c.editLines[g.name.Namespace] = append(line, g)
 			return true
 		}
@@ -110,14 +118,15 @@ func (c *pacing) startEdited() {
 		line := c.editLines[namespace]
 		for len(line) > 0 {
 			g := line[0]
+			turn := notInLine
 			if !g.dropped && g.edits.pending {
 				if !c.payForEdit(g) {
 					break
 				}
-				g.edits.turn = true
+				turn = paid
 				c.touch(g)
 			}
-			g.edits.queued = false
+			g.edits.line = turn
 			line[0] = nil
 			line = line[1:]
 		}

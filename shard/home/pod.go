@@ -345,7 +345,7 @@ func (p *pod) claims() string {
 }
 
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
-func (cm *commit) waitsForVolumes() bool { return cm.unbound && !cm.ready }
+func (cm *commit) waitsForVolumes() bool { return cm.step == toBind }
 
 // gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
 func gangOf(p *pod) string {

@@ -204,7 +204,7 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 		return
 	}
 	if never != nil && (all || !g.started) {
-		s := &shortage{pod: never.Pod, class: never.asked, never: true}
+		s := &shortage{pod: never.Pod, class: never.asked, lacks: aNode}
 		if c.reasons.blockedShort(g, s); !g.started && g.state == holding {
 			g.search.unfits(s)
 			g.search.explain(nil)

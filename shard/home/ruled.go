@@ -18,7 +18,6 @@ type rules struct {
 	shards *shards
 
 	topology      *topology.View
-	ownView       bool
 	unjudged      map[string]*gang // prepared, and not judged yet
 	ruledSleepers ruledSleepers
 	repellers     repellers

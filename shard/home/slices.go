@@ -2,6 +2,7 @@ package home
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,8 +36,10 @@ func (g *gang) mustBeTogether() bool {
 type part struct {
 	pods []*pod
 	in   string // the domain that lacks them, by its values; "" for any
-	lone bool   // fewer than the size of a slice
 }
+
+// lone reports whether a part is a slice of fewer pods than its size: more may come.
+func (o *part) lone(size int) bool { return o.in == "" && len(o.pods) < size }
 
 // unit is what slices are made of.
 type unit struct{ requests, role string }
@@ -158,64 +161,96 @@ func (c *census) partsOf(g *gang, keys []string, missing []*pod) (parts []part) 
 		}
 		for len(rest) > 0 {
 			n := min(size, len(rest))
-			parts = append(parts, part{pods: rest[:n:n], lone: n < size})
+			parts = append(parts, part{pods: rest[:n:n]})
 			rest = rest[n:]
 		}
 	}
 	return parts
 }
 
-// slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there are any, that has domains of
-// the last label for all of them; in some: or else the one that has for the most pods, if it has for any. Those of the last label that failed are
-// skipped. put is how many parts the best one takes.
+// outer is a domain of the first labels of a survey.
+type outer struct {
+	id     string
+	values []string
+	rooms  []*room // of the last label, in it
+	pods   []int64 // by class
+	spare  int64
+	has    int64 // pods of the parts that it has room for
+	tight  int64 // how much of it they take
+}
+
+// place is a domain of the last label, by its number in the outer one.
+type place struct {
+	in     *outer
+	number int
+}
+
+// slice returns where the parts of a gang go: the tightest domain of the first labels, of the pinned values if there
+// are any, that has domains of the last label for all of them; in some: or else the one that has for the most pods, if
+// it has for any. Those of the last label that failed are skipped. put is how many parts the best one takes.
 func (x *survey) slice(w wanted, pin []string, but *tried) (a *area, put int) {
-	parts, size, some := w.parts, w.size, w.part
-	type parent struct {
-		id     string
-		values []string
-		rooms  []*room
-		pods   []int64
-		spare  int64
-		has    int64 // pods of the parts, by class, that it has room for
-		short  bool  // it has too little for them all
-		tight  int64 // how much of it they take
-	}
-	type place struct {
-		in     *parent
-		number int
-	}
-	outer := len(x.keys) - 1
-	parents := map[string]*parent{}
 	places := map[string]place{} // of parts that must be in some domain
-	for _, o := range parts {
+	for _, o := range w.parts {
 		if o.in != "" {
 			places[o.in] = place{}
 		}
 	}
+	outers := x.outers(x.roomsLeft(w, pin, but, places), places)
+	list, need := x.shapes(w.parts, w.size)
+	all := int64(0)
+	for _, n := range need {
+		all += n
+	}
+	best, at, put := fill(byTightness(outers, need), w, list, places, all)
+	if put == 0 || put < len(w.parts) && !w.part {
+		return nil, put
+	}
+	a = &area{survey: x, of: map[string]*room{}, parts: w.parts, values: best.values, part: w.part}
+	for i, d := range at {
+		if d >= 0 {
+			for _, p := range w.parts[i].pods {
+				a.of[p.UID] = x.rooms[best.rooms[d].id()]
+			}
+		}
+	}
+	return a, put
+}
+
+// roomsLeft returns the domains of the last label with what they have for slices: at most maxSlicedRooms of them, and
+// those of places.
+func (x *survey) roomsLeft(w wanted, pin []string, but *tried, places map[string]place) []*room {
 	all := make([]*room, 0, len(x.rooms))
 	for _, id := range api.SortedKeys(x.rooms) {
-		if r := x.rooms[id]; pin == nil || slices.Equal(r.values[:outer], pin) {
+		if r := x.rooms[id]; pin == nil || slices.Equal(r.values[:len(x.keys)-1], pin) {
 			if r = x.left(r, id, w, but); r != nil {
 				all = append(all, r)
 			}
 		}
 	}
-	if len(all) > maxSlicedRooms {
-		slices.SortStableFunc(all, func(a, b *room) int { return cmp.Compare(b.pods[0], a.pods[0]) })
-		rest := all[maxSlicedRooms:]
-		all = all[:maxSlicedRooms]
-		for _, r := range rest {
-			if _, wanted := places[domainID(r.values)]; wanted {
-				all = append(all, r)
-			}
+	if len(all) <= maxSlicedRooms {
+		return all
+	}
+	slices.SortStableFunc(all, func(a, b *room) int { return cmp.Compare(b.pods[0], a.pods[0]) })
+	rest := all[maxSlicedRooms:]
+	all = all[:maxSlicedRooms]
+	for _, r := range rest {
+		if _, wanted := places[domainID(r.values)]; wanted {
+			all = append(all, r)
 		}
 	}
-	for _, r := range all {
-		id := domainID(r.values[:outer])
-		o := parents[id]
+	return all
+}
+
+// outers puts domains of the last label into those of the first ones, in no order, and finds places there.
+func (x *survey) outers(rooms []*room, places map[string]place) []*outer {
+	of := map[string]*outer{}
+	for _, r := range rooms {
+		values := r.values[:len(x.keys)-1]
+		id := domainID(values)
+		o := of[id]
 		if o == nil {
-			o = &parent{id: id, values: r.values[:outer], pods: make([]int64, len(r.pods))}
-			parents[id] = o
+			o = &outer{id: id, values: values, pods: make([]int64, len(r.pods))}
+			of[id] = o
 		}
 		if len(places) > 0 {
 			if _, wanted := places[domainID(r.values)]; wanted {
@@ -227,38 +262,46 @@ func (x *survey) slice(w wanted, pin []string, but *tried) (a *area, put int) {
 			o.pods[i] = api.AddSat(o.pods[i], n)
 		}
 	}
-	list, need := x.shapes(parts, size)
-	set := pack.NewSet(list)
-	order := make([]*parent, 0, len(parents))
-	for _, o := range parents { // in any order: sorted below
+	return slices.Collect(maps.Values(of))
+}
+
+// byTightness sorts domains by how well pods, so many of each class, fill them. Those that may take all come first, as
+// they have all.
+func byTightness(outers []*outer, need []int64) []*outer {
+	for _, o := range outers {
 		for i, n := range need {
 			o.has += min(n, o.pods[i])
-			if o.short = o.short || n > o.pods[i]; n > 0 && o.pods[i] > 0 {
+			if n > 0 && o.pods[i] > 0 {
 				o.tight += n << 20 / o.pods[i]
 			}
 		}
-		order = append(order, o)
 	}
-	slices.SortFunc(order, func(a, b *parent) int { // those that may take all come first, as they have all
-		return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.tight, a.tight), cmp.Compare(a.spare, b.spare), strings.Compare(a.id, b.id))
+	slices.SortFunc(outers, func(a, b *outer) int {
+		return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.tight, a.tight), cmp.Compare(a.spare, b.spare),
+			strings.Compare(a.id, b.id))
 	})
-	var best *parent
-	var at []int
+	return outers
+}
+
+// fill returns the domain that takes the parts of a gang best, which have so many pods in all, with their places in it;
+// put is how many parts are put into some domain at most.
+func fill(outers []*outer, w wanted, list []pack.Slice, places map[string]place, all int64) (best *outer, at []int,
+	put int) {
+	set := pack.NewSet(list)
 	pods := 0
-search:
 	for _, together := range []bool{true, false} {
-		for _, o := range order {
-			if o.short && !some && best != nil {
+		for _, o := range outers {
+			if o.has < all && !w.part && best != nil {
 				continue
 			}
 			rooms := make([][]int64, len(o.rooms))
 			for i, r := range o.rooms {
 				rooms[i] = r.pods
 			}
-			for i := range parts {
-				if parts[i].in != "" {
-					if list[i].In = len(rooms); places[parts[i].in].in == o {
-						list[i].In = places[parts[i].in].number
+			for i := range w.parts {
+				if in := w.parts[i].in; in != "" {
+					if list[i].In = len(rooms); places[in].in == o {
+						list[i].In = places[in].number
 					}
 				}
 			}
@@ -266,30 +309,20 @@ search:
 			k := 0
 			for i, d := range to {
 				if d >= 0 {
-					k += len(parts[i].pods)
+					k += len(w.parts[i].pods)
 				}
 			}
 			put = max(put, n)
-			if best == nil || cmp.Or(cmp.Compare(k, pods), cmp.Compare(o.tight, best.tight), cmp.Compare(best.spare, o.spare)) > 0 {
+			if best == nil || cmp.Or(cmp.Compare(k, pods), cmp.Compare(o.tight, best.tight),
+				cmp.Compare(best.spare, o.spare)) > 0 {
 				best, at, pods = o, to, k
 			}
-			if n == len(parts) { // and none of the others is tighter
-				break search
+			if n == len(w.parts) { // and none of the others is tighter
+				return best, at, put
 			}
 		}
 	}
-	if best == nil || pods == 0 || put < len(parts) && !some {
-		return nil, put
-	}
-	a = &area{survey: x, of: map[string]*room{}, parts: parts, values: best.values, part: some}
-	for i, d := range at {
-		if d >= 0 {
-			for _, p := range parts[i].pods {
-				a.of[p.UID] = x.rooms[best.rooms[d].id()]
-			}
-		}
-	}
-	return a, put
+	return best, at, put
 }
 
 // left returns what a domain has for slices, nil for nothing: if it failed, what it took then; and one slice of a class whose pods are apart.
@@ -344,7 +377,7 @@ func (x *survey) shapes(parts []part, size int) (list []pack.Slice, need []int64
 				last = c
 			}
 		}
-		if o.lone && last >= 0 { // more pods may come
+		if o.lone(size) && last >= 0 {
 			s.Wish = slices.Clone(s.Pods)
 			s.Wish[last] += int64(size - len(o.pods))
 		}
@@ -454,7 +487,7 @@ func (c *domains) whySlices(g *gang, keys []string, parts []part, put int, pin [
 				s.In = valueOf(p.in)
 			}
 		} else {
-			if s.Slices++; p.lone {
+			if s.Slices++; p.lone(g.group.Slice.Size) {
 				s.Small, s.Last = s.Small+1, len(p.pods)
 			}
 		}

@@ -179,7 +179,7 @@ func (c *Core) comesEarly(g *gang) bool {
 	c.rules.ask([]*pod{p})
 	of := g.kinOf(p)
 	if !c.rules.mayEnter(p, of, 0) {
-		c.reasons.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1, early: true})
+		c.reasons.blockedShort(g, &shortage{pod: p.Pod, class: p.asked, missing: 1, of: 1, lacks: aDomain})
 		c.searchers.sleep(g, false)
 		return true
 	}

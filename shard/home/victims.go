@@ -74,7 +74,7 @@ func shapesOf(parts []part, kinds map[*pod]int, n, size int) []pack.Slice {
 		for _, p := range o.pods {
 			list[i].Pods[kinds[p]]++
 		}
-		if o.lone { // more pods may come
+		if o.lone(size) {
 			list[i].Wish = slices.Clone(list[i].Pods)
 			list[i].Wish[kinds[o.pods[len(o.pods)-1]]] += int64(size - len(o.pods))
 		}

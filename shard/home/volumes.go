@@ -31,11 +31,19 @@ import (
 
 // volumes is how far the volumes of a commit's pods are.
 type volumes struct {
-	unbound bool // some of its pods have volumes to be bound
+	step    volumesStep
 	prepare call
-	ready   bool // its shard has answered
 	failed  []*wire.VolumeFailure
 }
+
+// volumesStep is how far they are.
+type volumesStep uint8
+
+const (
+	nothingToBind volumesStep = iota
+	toBind                    // some of its pods have volumes to be bound,
+	answered                  // and its shard has answered
+)
 
 // trouble is what a gang remembers of tries that its volumes failed, until one succeeds.
 type trouble struct {
@@ -56,7 +64,7 @@ const (
 // volumesReady has the volumes of a gang bound of which all Commits are prepared, and reports whether all of them are. When one has
 // failed, or they take too long, the gang starts over.
 func (c *Core) volumesReady(g *gang) bool {
-	if !slices.ContainsFunc(g.commits, func(cm *commit) bool { return cm.unbound }) {
+	if !slices.ContainsFunc(g.commits, func(cm *commit) bool { return cm.step != nothingToBind }) {
 		return true
 	}
 	if g.volumesSince.IsZero() {
@@ -186,7 +194,7 @@ func (c *searchers) fillVolumes(g *gang, cm *commit) bool {
 		return false
 	}
 	words := g.awaitsVolumes()
-	cm.ready, cm.told = true, true
+	cm.step, cm.told = answered, true
 	g.block(report.VolumesLate(c.cfg.VolumesWithin, words))
 	c.pauseForVolumes(g)
 	return true
@@ -243,10 +251,10 @@ func (c *searchers) onReady(from api.Incarnation, m *wire.Ready) {
 		return
 	}
 	cm := g.commits[i]
-	if !cm.unbound || cm.ready || !cm.prepared {
+	if !cm.waitsForVolumes() || !cm.prepared {
 		return
 	}
-	cm.ready, cm.failed = true, m.GetFailed()
+	cm.step, cm.failed = answered, m.GetFailed()
 	switch {
 	case len(cm.failed) == 0:
 		g.volumesFailed = 0
