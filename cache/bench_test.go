@@ -138,7 +138,7 @@ func BenchmarkNeverFits(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		load(i)
-		if _, _, ok := c.PlaceTaking(large, api.Rank{Order: 1}); ok || !c.Why(large).Never {
+		if _, _, ok := c.PlaceWithin(large, api.Rank{Order: 1}, nil); ok || !c.Why(large).Never {
 			b.Fatal("fits")
 		}
 	}

@@ -79,7 +79,6 @@ type node struct {
 	slot       int32
 	exclusives []exclusiveUse
 	groups     []groupUse
-	repels     []uint32 // groups that pods elsewhere in a topology domain of the node avoid, in order
 	host       host
 	number     int32 // by which the caller knows it
 }
@@ -256,7 +255,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.setHostOf(s, n.object.Labels[api.LabelHostname], "")
 	c.countReluctant(n.object, nil)
 	c.countImages(n.object, nil)
-	n.object, n.repels, n.host, c.slots[s].there = nil, nil, nameless, false
+	n.object, n.host, c.slots[s].there = nil, nameless, false
 	c.close(s, false)
 	c.relocate(s)
 	c.there--
@@ -347,7 +346,7 @@ func holds(k Kind) int32 {
 	return 0
 }
 
-// hold counts holds on a slot, and remembers what PlaceTaking looks for.
+// hold counts holds on a slot, and remembers what PlaceWithin looks for.
 func (c *Cache) hold(s, by int32, kind Kind, rank api.Rank) {
 	at := &c.slots[s]
 	at.holds += by

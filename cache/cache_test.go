@@ -194,7 +194,7 @@ func TestShrinkingNode(t *testing.T) {
 	if got := c.CanStay("held"); got.Obstacle != OutOfSync {
 		t.Errorf("a hold on it could become an intent: %q", got)
 	}
-	if node, _, ok := c.PlaceTaking(pod(nil, nil), api.Rank{Priority: 1}); ok {
+	if node, _, ok := c.PlaceWithin(pod(nil, nil), api.Rank{Priority: 1}, nil); ok {
 		t.Errorf("holds were taken on %s", node)
 	}
 	if view, _ := c.Node("n"); view.Free.Value("cpu") != -2000 || !view.OutOfSync {
@@ -303,13 +303,13 @@ func TestTaking(t *testing.T) {
 		{whole, 1, "n1 [h5 h2] true"}, // n2 has an intent
 		{whole, 3, " [] false"},
 	} {
-		node, victims, ok := c.PlaceTaking(test.class, rank(test.order))
+		node, victims, ok := c.PlaceWithin(test.class, rank(test.order), nil)
 		if got := fmt.Sprint(node, " ", victims, " ", ok); got != test.want {
 			t.Errorf("order %d: %s, want %s", test.order, got, test.want)
 		}
 	}
 	c.Charge("h6", "n2", half, Intent, "6", rank(6)) // a hold that became an intent
-	if node, victims, _ := c.PlaceTaking(half, rank(1)); node != "n1" || fmt.Sprint(victims) != "[h5]" {
+	if node, victims, _ := c.PlaceWithin(half, rank(1), nil); node != "n1" || fmt.Sprint(victims) != "[h5]" {
 		t.Errorf("took %v on %s", victims, node)
 	}
 	check(t, c)
@@ -325,7 +325,8 @@ func TestTakingPorts(t *testing.T) {
 		cpu  string
 		want string
 	}{{"1", "[port]"}, {"5", "[other port]"}, {"9", "[]"}} {
-		_, victims, _ := c.PlaceTaking(pod(map[string]string{"cpu": test.cpu}, hostPort(80, "10.0.0.1", "")), api.Rank{Order: 1})
+		of := pod(map[string]string{"cpu": test.cpu}, hostPort(80, "10.0.0.1", ""))
+		_, victims, _ := c.PlaceWithin(of, api.Rank{Order: 1}, nil)
 		if got := fmt.Sprint(victims); got != test.want {
 			t.Errorf("cpu %s: took %s, want %s", test.cpu, got, test.want)
 		}
@@ -509,7 +510,7 @@ func TestWhyIsBounded(t *testing.T) {
 	check(t, c)
 }
 
-// TestTakingLooksAtHolds: PlaceTaking forgets nodes whose holds are gone, and the rank of the worst.
+// TestTakingLooksAtHolds: PlaceWithin forgets nodes whose holds are gone, and the rank of the worst.
 func TestTakingLooksAtHolds(t *testing.T) {
 	c := New(Config{})
 	class := pod(map[string]string{"cpu": "3"}, nil)
@@ -519,19 +520,20 @@ func TestTakingLooksAtHolds(t *testing.T) {
 		c.SetNode(machine(name, 4000, 1<<30, 0))
 		c.Charge(name, name, class, Hold, "g", rank)
 	}
-	if node, victims, ok := c.PlaceTaking(class, good); !ok || node != "n0" || !slices.Equal(victims, []string{"n0"}) {
+	node, victims, ok := c.PlaceWithin(class, good, nil)
+	if !ok || node != "n0" || !slices.Equal(victims, []string{"n0"}) {
 		t.Errorf("took %v on %s, %t", victims, node, ok)
 	}
 	c.Release("n0")
 	c.Charge("bound", "n0", class, Bound, "", api.Rank{})
-	if _, _, ok := c.PlaceTaking(class, middle); ok {
+	if _, _, ok := c.PlaceWithin(class, middle, nil); ok {
 		t.Error("took a hold of the same rank")
 	}
 	if len(c.held) != 2 || c.worst != middle {
 		t.Errorf("%d nodes with holds, the worst has %v", len(c.held), c.worst)
 	}
 	check(t, c)
-	if node, _, ok := c.PlaceTaking(class, good); !ok || node != "n1" {
+	if node, _, ok := c.PlaceWithin(class, good, nil); !ok || node != "n1" {
 		t.Errorf("took one on %s, %t", node, ok)
 	}
 }

@@ -52,9 +52,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			c.SetNode(machine("b", 8000, 8<<30, 1))
 			c.Charge("p1", "a", plain, Bound, "", api.Rank{})
 			c.Charge("p2", "a", ported, Intent, "g", api.Rank{})
-			if node, _, ok := c.PlaceTaking(plain, api.Rank{Gang: "h"}); ok {
+			if node, _, ok := c.PlaceWithin(plain, api.Rank{Gang: "h"}, nil); ok {
 				c.Charge("p3", "a", plain, Hold, "h", api.Rank{Gang: "h"})
-				c.PlaceTaking(plain, api.Rank{Gang: "h"})
+				c.PlaceWithin(plain, api.Rank{Gang: "h"}, nil)
 			} else {
 				t.Fatal("no room", node)
 			}

@@ -1,10 +1,10 @@
 // Package cache is what a node shard knows about its nodes: who uses how much of them, and where a pod fits. It is a data
 // structure, not a state machine: it has no events and no time, and the same calls in the same order give the same results.
 //
-// It decides whether a pod fits a node (CanPlace, the same function for planning and for committing), which node is best (Place),
-// whose holds would have to be taken (PlaceTaking), and why a pod fits nowhere (Why). It owns the sums: what is allocatable, used
-// and free. It accepts all facts: Charge, Release, SetNode and RemoveNode always succeed, whatever they do to the numbers,
-// because the cluster is as it is. What follows from a fact is up to the caller.
+// It decides whether a pod fits a node (CanPlace, the same function for planning and for committing), which node is
+// best (Place), whose holds would have to be taken (PlaceWithin), and why a pod fits nowhere (Why). It owns the sums:
+// what is allocatable, used and free. It accepts all facts: Charge, Release, SetNode and RemoveNode always succeed,
+// whatever they do to the numbers, because the cluster is as it is. What follows from a fact is up to the caller.
 //
 // Invariants (Check verifies them):
 //   - A pod UID has at most one charge, on one node. A node that is removed keeps its charges, and they count again when it
@@ -36,9 +36,9 @@
 // A class may wish for some nodes more than for others. Its nodes are in tiers, each of which is a class of its own to the index, and the best
 // one with room is searched first. See wishes.go, and images.go for nodes that have a pod's images.
 //
-// A pod that fits nowhere is requested again and again, and must not cost a scan each time. Why counts again only after a
-// proportionate number of changes, PlaceTaking looks only at nodes with holds, and whether a class could ever fit is known from
-// one node that could take it, or from the most recent changes of nodes.
+// A pod that fits nowhere is requested again and again, and must not cost a scan each time. Why counts again only after
+// a proportionate number of changes, PlaceWithin looks only at nodes with holds, and whether a class could ever fit is
+// known from one node that could take it, or from the most recent changes of nodes.
 //
 // Tried and dropped:
 //   - A tournament tree per class, over scores that depend on what the class requests. Each class had to replay all changes

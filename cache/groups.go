@@ -121,9 +121,6 @@ func (c *Cache) groupsConflict(n *node, cl *class, without []uint32) Obstacle {
 				return Avoided
 			}
 		}
-		if _, repelled := slices.BinarySearch(n.repels, g); repelled {
-			return Avoided
-		}
 	}
 	return Nothing
 }
@@ -144,24 +141,4 @@ func (c *Cache) Avoided() map[uint32]bool {
 		}
 	}
 	return out
-}
-
-// Repel says whether pods elsewhere keep the pods of a group away from a node that is there.
-func (c *Cache) Repel(nodeName string, group uint32, away bool) {
-	n := c.nodes[nodeName]
-	if n == nil || n.object == nil {
-		return
-	}
-	i, is := slices.BinarySearch(n.repels, group)
-	switch {
-	case is == away:
-		return
-	case away:
-		n.repels = slices.Insert(n.repels, i, group)
-	default:
-		if n.repels = slices.Delete(n.repels, i, i+1); c.slots[n.slot].broken == 0 {
-			c.roomVersion++
-		}
-	}
-	c.touch(n.slot)
 }

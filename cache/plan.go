@@ -104,17 +104,7 @@ func (c *Cache) place(class *api.Class, allow func(number int32) bool, heed bool
 	return "", false
 }
 
-// PlaceTaking is Place, and where no node has room, it may count away holds of a worse rank than the given one: victims are
-// the UIDs of the pods whose holds have to be released first. It charges and releases nothing.
-//
-// The node chosen is the one whose best-ranked victim ranks worst, then the one with the fewest victims, then the lowest
-// slot. A node out of sync is left alone: holds are no remedy for it. It looks at the nodes with holds, and not even at those
-// when no hold ranks worse or no node would take the pod if it were empty.
-func (c *Cache) PlaceTaking(class *api.Class, rank api.Rank) (nodeName string, victims []string, ok bool) {
-	return c.PlaceWithin(class, rank, nil)
-}
-
-// takeHolds is PlaceTaking where no node has room.
+// takeHolds is PlaceWithin where no node has room.
 func (c *Cache) takeHolds(cl *class, rank api.Rank, allow func(number int32) bool) (nodeName string, victims []string, ok bool) {
 	if c.holding == 0 || !rank.Before(c.worst) || c.never(cl) {
 		return "", nil, false

@@ -298,7 +298,6 @@ func TestAgainstReference(t *testing.T) {
 				eager.RemoveNode(name)
 				lazy.RemoveNode(name)
 				delete(ref.nodes, name)
-				delete(ref.repels, name)
 				delete(ref.doubtful, name)
 			},
 			"doubt": func(t *rapid.T) {
@@ -307,17 +306,6 @@ func TestAgainstReference(t *testing.T) {
 				lazy.Doubt(name, doubt)
 				if n := ref.nodes[name]; n != nil && n.Labels[api.LabelHostname] != "" {
 					ref.doubtful[name] = doubt
-				}
-			},
-			"repel": func(t *rapid.T) {
-				name := fmt.Sprintf("n%d", rapid.IntRange(0, 7).Draw(t, "node"))
-				group, away := rapid.Uint32Range(1, 3).Draw(t, "group"), rapid.Bool().Draw(t, "away")
-				eager.Repel(name, group, away)
-				lazy.Repel(name, group, away)
-				if ref.nodes[name] != nil {
-					if ref.repels[name] = slices.DeleteFunc(ref.repels[name], func(g uint32) bool { return g == group }); away {
-						ref.repels[name] = append(ref.repels[name], group)
-					}
 				}
 			},
 			"charge anywhere": func(t *rapid.T) {
@@ -366,15 +354,15 @@ func TestAgainstReference(t *testing.T) {
 				}
 				_, free := ref.best(nil, p.Class)
 				worst, taking := ref.worstBestVictim(p.Class, p.Rank)
-				node, victims, ok := eager.PlaceTaking(p.Class, p.Rank)
+				node, victims, ok := eager.PlaceWithin(p.Class, p.Rank, nil)
 				if ok != (free || taking) || free != (ok && len(victims) == 0) {
-					t.Fatalf("PlaceTaking = %s %v %t, there is room: %t, with holds taken: %t", node, victims, ok, free, taking)
+					t.Fatalf("PlaceWithin = %s %v %t, there is room: %t, with holds taken: %t", node, victims, ok, free, taking)
 				}
 				if !ok {
 					return
 				}
 				if !ref.fits(p.Class, node, victims...) {
-					t.Fatalf("PlaceTaking chose %s, which does not fit without %v", node, victims)
+					t.Fatalf("PlaceWithin chose %s, which does not fit without %v", node, victims)
 				}
 				for i, uid := range victims {
 					v := ref.pods[uid]

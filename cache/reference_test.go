@@ -18,13 +18,12 @@ type reference struct {
 	policy Policy
 	nodes  map[string]*api.Node
 	pods   map[string]Placement
-	repels map[string][]uint32
 
 	doubtful map[string]bool
 }
 
 func newReference(p Policy) *reference {
-	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}, repels: map[string][]uint32{}, doubtful: map[string]bool{}}
+	return &reference{policy: p, nodes: map[string]*api.Node{}, pods: map[string]Placement{}, doubtful: map[string]bool{}}
 }
 
 func (r *reference) names() []string {
@@ -271,10 +270,7 @@ func (r *reference) kept(c *api.Class, node string, without ...string) bool {
 			return false
 		}
 	}
-	if r.doubtful[node] && r.nodes[node].Labels[api.LabelHostname] != "" && len(c.In)+len(c.Avoids) > 0 {
-		return false
-	}
-	return !meets(c.In, r.repels[node])
+	return !r.doubtful[node] || r.nodes[node].Labels[api.LabelHostname] == "" || len(c.In)+len(c.Avoids) == 0
 }
 
 // times is how many pods of a class a node takes that takes one.

@@ -70,7 +70,7 @@ func TestHeedless(t *testing.T) {
 	c.SetNode(plainNode("n1", nil))
 	c.SetNode(plainNode("n2", map[string]string{"zone": "a"}))
 	class := pod(map[string]string{"cpu": "1"}, prefer(1, expression("zone", v1.NodeSelectorOpIn, "a")))
-	if node, _, _ := c.PlaceTaking(class, api.Rank{}); node != "n2" {
+	if node, _, _ := c.PlaceWithin(class, api.Rank{}, nil); node != "n2" {
 		t.Errorf("by its wishes the pod goes to %s", node)
 	}
 	if c.Ungraded(class) != 0 || c.Ungraded(class.Wishing([]byte("other"))) != 2*int64(len("other")) {

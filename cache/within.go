@@ -22,8 +22,15 @@ const lookCost = 16
 // Look notes what it costs the caller to look at a node beyond that.
 func (c *Cache) Look(cost int64) { c.compared += cost }
 
-// PlaceWithin is PlaceTaking on the nodes that the caller allows by their numbers; nil allows all.
-func (c *Cache) PlaceWithin(class *api.Class, rank api.Rank, allow func(number int32) bool) (nodeName string, victims []string, ok bool) {
+// PlaceWithin is Place on the nodes that the caller allows by their numbers, nil for all; and where none of them has
+// room, it may count away holds of a worse rank than the given one: victims are the UIDs of the pods whose holds have
+// to be released first. It charges and releases nothing.
+//
+// The node chosen is the one whose best-ranked victim ranks worst, then the one with the fewest victims, then the
+// lowest slot. A node out of sync is left alone: holds are no remedy for it. It looks at the nodes with holds, and not
+// even at those when no hold ranks worse or no node would take the pod if it were empty.
+func (c *Cache) PlaceWithin(class *api.Class, rank api.Rank, allow func(number int32) bool) (nodeName string,
+	victims []string, ok bool) {
 	return c.placeTaking(class, rank, allow, true)
 }
 

@@ -425,13 +425,6 @@ func (l *workload) starts(uid string) {
 	})
 }
 
-func (l *workload) groupUID(p *corev1.Pod) string {
-	if g := l.w.api.group(l.w.check.groupName(p)); g != nil {
-		return g.uid
-	}
-	return string(p.UID)
-}
-
 // ---- the end of a run
 
 // settleWithin is how long everything may take once the faults have ended.
