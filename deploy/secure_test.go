@@ -439,8 +439,15 @@ func (w *installed) replace(file string, data []byte) {
 // expiries: processes show when their certificates expire, which are those that they show others.
 func (w *installed) expiries(all ...*local.Basalt) {
 	w.Helper()
+	data, _, err := w.certs.Get(w.Context(), issue.SecretMetrics)
+	if err != nil {
+		w.Fatal(err)
+	}
+	token := strings.TrimSpace(string(data["token"]))
 	for _, b := range all {
-		response := must[*http.Response](w.T)(b.Get(w.Context(), "/metrics"))
+		r := must[*http.Request](w.T)(http.NewRequestWithContext(w.Context(), "GET", "http://"+b.Metrics+"/metrics", nil))
+		r.Header.Set("Authorization", "Bearer "+token)
+		response := must[*http.Response](w.T)(http.DefaultClient.Do(r))
 		text := must[[]byte](w.T)(io.ReadAll(response.Body))
 		response.Body.Close()
 		at := float64(w.expires(b.Listen).Unix())
