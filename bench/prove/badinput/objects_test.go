@@ -344,7 +344,7 @@ func (w *world) minCount(t *testing.T) {
 	}
 	w.group(t, ns, "g", "", 100_000)
 	w.pod(t, ns, "p", inGroup("g"))
-	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of 100000 pods")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of the 100000 pods")
 }
 
 func (w *world) fewPods(t *testing.T) {
@@ -352,12 +352,12 @@ func (w *world) fewPods(t *testing.T) {
 	w.group(t, ns, "g", "", 3)
 	w.pod(t, ns, "a", inGroup("g"))
 	w.pod(t, ns, "b", inGroup("g"))
-	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of 3 pods")
-	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of 3 pods")
-	w.podSays(t, ns, "a", "NotEnoughPods", "2 of 3 pods")
-	w.podSays(t, ns, "b", "NotEnoughPods", "2 of 3 pods")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
+	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
+	w.podSays(t, ns, "a", "NotEnoughPods", "2 of the 3 pods")
+	w.podSays(t, ns, "b", "NotEnoughPods", "2 of the 3 pods")
 	line := lineWith(w.status(t), ns+"/g")
-	if err := contains(line, []string{"default", "2/3", "NotEnoughPods", "2 of 3 pods"}); err != nil {
+	if err := contains(line, []string{"default", "2/3", "NotEnoughPods", "2 of the 3 pods"}); err != nil {
 		t.Error("basalt status: ", err)
 	}
 	w.pod(t, ns, "c", inGroup("g"))
@@ -464,7 +464,7 @@ func (w *world) otherNamespace(t *testing.T) {
 	w.group(t, there, "g", "", 2)
 	w.pod(t, there, "own", inGroup("g"))
 	w.pod(t, here, "stranger", inGroup("g"))
-	w.noQuota(t, there, "g", v1beta1.ReasonNotEnoughPods, "1 of 2 pods")
+	w.noQuota(t, there, "g", v1beta1.ReasonNotEnoughPods, "1 of the 2 pods")
 	w.podSays(t, here, "stranger", "PodGroupNotFound", "PodGroup "+here+"/g does not exist", api.LabelPodGroup)
 	w.unbound(t, there, "own")
 	w.pod(t, there, "second", inGroup("g"))
@@ -711,7 +711,7 @@ func (w *world) gated(t *testing.T) {
 	w.pod(t, ns, "open", inGroup("g"))
 	w.pod(t, ns, "gated", inGroup("g"), gate)
 	w.pod(t, ns, "alone", gate)
-	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of 2 pods", "1 more have scheduling gates")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of the 2 pods", "1 more have scheduling gates")
 	w.healthy(t)
 	w.unbound(t, ns, "open", "gated", "alone")
 	for _, name := range []string{"gated", "alone"} {

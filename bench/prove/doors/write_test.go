@@ -77,7 +77,7 @@ func TestVolcanoWrite(t *testing.T) {
 	// Somebody else binds a pod that Basalt serves: the pod says so.
 	w.group("lone", v1beta1.PodGroupSpec{MinMember: 2, Queue: "team"})
 	w.pod("lone-0", "lone", "", "1", asVolcano)
-	w.waits("lone-0", "NotEnoughPods", "1 of 2 pods")
+	w.waits("lone-0", "NotEnoughPods", "1 of the 2 pods")
 	stolen := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "lone-0"}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-0"}}
 	if err := core.Pods("default").Bind(t.Context(), stolen, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestWhy(t *testing.T) {
 			"0 of 2 take one of its pods now", "order    first in its queue",
 			"next     it is admitted once capacity is freed or added")
 		w.says(i, "red", "alone", "pod red/alone waits:", "the largest node has 4")
-		w.says(i, "red", "few-0", "PodGroup red/few waits: 1 of 3 pods")
+		w.says(i, "red", "few-0", "PodGroup red/few waits: 1 of the 3 pods")
 		w.says(i, "red", "over", "PodGroup red/over has finished: 1 pod has succeeded")
 		w.says(i, "red", "over-0", "pod red/over-0 has finished: it succeeded")
 		w.says(i, "red", "gone", "pod red/gone has finished: it succeeded")
