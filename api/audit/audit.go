@@ -214,12 +214,7 @@ func (Tick) event()               {}
 // Auditor is the judging core.
 type Auditor struct {
 	cfg Config
-	now time.Time
-
-	found    []Violation
-	counts   map[Kind]map[string]int
-	lasting  map[lastingKey]*lasting
-	ticked   time.Time // the last Tick
+	findings
 	gap      time.Time // until then, pods may show that were bound while revisions were missed
 	revision int64
 	renamed  []renamed // reservations of the revision being judged,
@@ -241,7 +236,7 @@ func New(cfg Config) *Auditor {
 	cfg.Passed = cmp.Or(cfg.Passed, 3*time.Minute)
 	cfg.Keep = cmp.Or(cfg.Keep, 200)
 	return &Auditor{
-		cfg: cfg, counts: map[Kind]map[string]int{}, lasting: map[lastingKey]*lasting{},
+		cfg: cfg, findings: newFindings(cfg.Keep),
 		store: newStore(), cluster: newCluster(), volumes: newVolumes(),
 	}
 }
@@ -348,61 +343,11 @@ func (a *Auditor) Report() Report {
 // Found returns the violations that were kept, beginning with the nth.
 func (a *Auditor) Found(n int) []Violation { return slices.Clone(a.found[min(n, len(a.found)):]) }
 
-func (a *Auditor) violate(v Violation) {
-	objects := a.counts[v.Kind]
-	if objects == nil {
-		objects = map[string]int{}
-		a.counts[v.Kind] = objects
-	}
-	objects[v.Object]++
-	if objects[v.Object] == 1 && len(a.found) < a.cfg.Keep {
-		v.Time = a.now
-		a.found = append(a.found, v)
-	}
-}
-
-// lastingKey names a state that is wrong only if it lasts.
-type lastingKey struct {
-	kind   Kind
-	object string
-	what   string
-}
-
-type lasting struct {
-	since time.Time
-	limit time.Duration
-	fired bool
-	fire  func(since time.Time)
-}
-
-// lasts says whether a state holds now; fire runs once when it has held for longer than the limit without a break.
-func (a *Auditor) lasts(key lastingKey, holds bool, limit time.Duration, fire func(since time.Time)) {
-	l := a.lasting[key]
-	switch {
-	case !holds:
-		delete(a.lasting, key)
-	case l == nil:
-		a.lasting[key] = &lasting{since: a.now, limit: limit, fire: fire}
-	}
-}
-
-// later judges something once, when so much time has passed in sight: nothing of it stands afterwards.
-func (a *Auditor) later(key lastingKey, after time.Duration, judge func(since time.Time)) {
-	a.lasts(key, true, after, func(since time.Time) {
-		delete(a.lasting, key)
-		judge(since)
-	})
-}
-
 func (a *Auditor) tick(blind bool) {
-	passed := a.now.Sub(a.ticked)
-	first := a.ticked.IsZero()
-	a.ticked = a.now
+	passed, first := a.findings.tick()
 	if blind {
-		for _, l := range a.lasting {
-			if !l.fired && !first {
-				l.limit += min(passed, a.now.Sub(l.since))
-			}
+		if !first {
+			a.hold(passed)
 		}
 		if a.gap.After(a.now.Add(-passed)) {
 			a.gap = a.gap.Add(passed)
@@ -410,32 +355,6 @@ func (a *Auditor) tick(blind bool) {
 		return
 	}
 	a.judgeQueues()
-	var due []lastingKey
-	for k, l := range a.lasting {
-		if !l.fired && a.now.Sub(l.since) > l.limit {
-			due = append(due, k)
-		}
-	}
-	slices.SortFunc(due, func(x, y lastingKey) int {
-		return cmp.Or(a.lasting[x].since.Compare(a.lasting[y].since), cmp.Compare(x.kind, y.kind), cmp.Compare(x.object, y.object), cmp.Compare(x.what, y.what))
-	})
-	for _, k := range due {
-		if l := a.lasting[k]; l != nil { // firing one may end another
-			l.fired = true
-			l.fire(l.since)
-		}
-	}
+	a.fire()
 	a.forget()
-}
-
-// resourcesOf returns the names that occur in any of the vectors, sorted.
-func resourcesOf(vectors ...api.Resources) []string {
-	var out []string
-	for _, r := range vectors {
-		for _, x := range r {
-			out = append(out, x.Resource)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }

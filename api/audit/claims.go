@@ -2,55 +2,14 @@ package audit
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
-
-// A claim is judged at the revision that writes it, from the records as they were before: who is open, who is in another claim, whom
-// the rules protect. What depends on sums is judged only if the revision changes nothing else that is charged: within a transaction
-// the coordinator may have judged a claim before or after it admitted another gang. Sums are those of the virtual tree: what is charged,
-// without what is being given up, with what is promised.
-//
-// The naive rules here are no copy of the coordinator's, and where theirs need what is not in the records they let everything pass: fair
-// shares, which depend on what waits; and what is deserved or guaranteed but does not fit the parent, and is cut.
-
-// claim is what a reservation says that others make room for.
-type claim struct {
-	mandate  uint64
-	rule     wire.Rule
-	victims  []victim
-	named    map[victim]bool
-	singles  map[victim][]single // the pods that go alone of those that run on
-	promised api.Resources
-	lacked   api.Resources // of what the nodes have
-	until    int64
-}
-
-type victim struct {
-	gang    string
-	attempt uint64
-}
-
-// yielding says for whom a closing reservation is given up, or some of its pods.
-type yielding struct {
-	to    string
-	rule  wire.Rule
-	until int64 // Unix ms at which it should have left; 0: not known
-}
-
-func readYielding(y *wire.Yielding) *yielding {
-	if y == nil {
-		return nil
-	}
-	return &yielding{y.GetTo().GetUid(), y.GetRule(), y.GetUntilUnixMs()}
-}
 
 // overdue reports whether it may be late by now.
 func (a *Auditor) overdue(y *yielding) bool {
@@ -61,56 +20,6 @@ func (a *Auditor) overdue(y *yielding) bool {
 	return y != nil && y.until > 0 && now.UnixMilli() >= y.until
 }
 
-// standsFor reports whether a gang is in the claim under an attempt, as a whole.
-func (c *claim) standsFor(gang string, attempt uint64) bool {
-	return c != nil && c.named[victim{gang, attempt}] && len(c.singles[victim{gang, attempt}]) == 0
-}
-
-// isCharged reports whether the gang has its quota. A claim may stand before that.
-func (r *reservation) isCharged() bool { return r != nil && (r.claim == nil || len(r.demand) > 0) }
-
-// open reports whether it is there under an attempt, and not closing.
-func (r *reservation) open(attempt uint64) bool {
-	return r != nil && !r.closing && r.attempt == attempt
-}
-
-// readClaim reads what a record says of claims.
-func (a *Auditor) readClaim(r *reservation, rec *wire.ReservationRecord) error {
-	r.started, r.preemptible, r.kept, r.granted, r.awaits = rec.GetStarted(), rec.GetPreemptible(), rec.GetKept(), rec.GetGrantedUnixMs(), rec.GetAwaits()
-	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
-	r.yields = readYielding(rec.GetYields())
-	if err := a.readSurplus(r, rec); err != nil {
-		return err
-	}
-	c := rec.GetClaim()
-	if c == nil {
-		return nil
-	}
-	promised, err := wire.ToResources(c.GetPromised())
-	if err != nil {
-		return fmt.Errorf("what its claim promises: %w", err)
-	}
-	for _, x := range promised {
-		if x.Value < 0 {
-			return fmt.Errorf("its claim promises a negative amount of %s", x.Resource)
-		}
-	}
-	lacked, err := wire.ToResources(c.GetLacked())
-	if err != nil {
-		return fmt.Errorf("what its claim lacks: %w", err)
-	}
-	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: a.strip(promised), until: c.GetUntilUnixMs(), named: map[victim]bool{}, singles: map[victim][]single{}}
-	for _, v := range c.GetVictims() {
-		named := victim{v.GetGang().GetUid(), v.GetAttempt()}
-		r.claim.victims = append(r.claim.victims, named)
-		r.claim.named[named] = true
-		if r.claim.singles[named], err = a.readSingles(v.GetPods()); err != nil {
-			return fmt.Errorf("pods of a victim: %w", err)
-		}
-	}
-	return nil
-}
-
 // soon judges a claim by both streams: at once where they are seen at once.
 func (a *Auditor) soon(key lastingKey, after time.Duration, judge func(since time.Time)) {
 	if a.cfg.Exact {
@@ -118,127 +27,6 @@ func (a *Auditor) soon(key lastingKey, after time.Duration, judge func(since tim
 		return
 	}
 	a.later(key, after, judge)
-}
-
-// keep takes note of which reservations have a claim or yield.
-func (s *store) keep(old, now *reservation) {
-	if old != nil {
-		if s.claims[old.gang] == old {
-			delete(s.claims, old.gang)
-		}
-		if s.yields[old.gang] == old {
-			delete(s.yields, old.gang)
-		}
-		if s.condemns[old.gang] == old {
-			delete(s.condemns, old.gang)
-		}
-	}
-	if now != nil && len(now.condemned) > 0 {
-		s.condemns[now.gang] = now
-	}
-	if now != nil && now.claim != nil {
-		s.claims[now.gang] = now
-	}
-	if now != nil && now.closing && now.yields != nil {
-		s.yields[now.gang] = now
-	}
-}
-
-// policy is who may be evicted for whom, as a Queue or the record of its limits says it. Less than zero stands for what is not said.
-type policy struct {
-	kept                         bool
-	reclaim                      wire.Reclaim
-	preempts                     int
-	reclaimMin, preemptMin, wait int64 // milliseconds
-}
-
-var noPolicy = policy{preempts: -1, reclaimMin: -1, preemptMin: -1, wait: -1}
-
-const defaultMinRuntime = 60_000 // milliseconds
-
-func policyInForce(p *wire.QueuePolicy) policy {
-	out := noPolicy
-	if p == nil {
-		return out
-	}
-	out.kept, out.reclaim = p.GetKept(), p.GetReclaim()
-	if p.Preempts != nil {
-		out.preempts = 0
-		if p.GetPreempts() {
-			out.preempts = 1
-		}
-	}
-	for _, f := range []struct {
-		from *int64
-		to   *int64
-	}{{p.ReclaimMinRuntimeMs, &out.reclaimMin}, {p.PreemptMinRuntimeMs, &out.preemptMin}, {p.PreemptionDelayMs, &out.wait}} {
-		if f.from != nil {
-			*f.to = *f.from
-		}
-	}
-	return out
-}
-
-// policyOf reads what a Queue says, and reports whether it can be in force.
-func policyOf(s *v1beta1.QueueSpec) (out policy, ok bool) {
-	out, ok = noPolicy, true
-	out.kept = s.Reclaimable != nil && !*s.Reclaimable
-	switch s.ReclaimPolicy {
-	case "", "Deserved":
-	case "FairShare":
-		out.reclaim = wire.Reclaim_RECLAIM_FAIR_SHARE
-	case "Never":
-		out.reclaim = wire.Reclaim_RECLAIM_NEVER
-	default:
-		ok = false
-	}
-	switch s.PreemptionPolicy {
-	case "":
-	case "Never":
-		out.preempts = 0
-	case "PreemptLowerPriority":
-		out.preempts = 1
-	default:
-		ok = false
-	}
-	read := func(from int64, to *int64) { // nanoseconds
-		ok = ok && from >= 0 && from <= int64(168*time.Hour)
-		if *to = from / 1_000_000; from%1_000_000 > 0 {
-			*to++
-		}
-	}
-	if d := s.ReclaimMinRuntime; d != nil {
-		read(int64(d.Duration), &out.reclaimMin)
-	}
-	if d := s.PreemptMinRuntime; d != nil {
-		read(int64(d.Duration), &out.preemptMin)
-	}
-	if d := s.PreemptionDelay; d != nil {
-		read(int64(d.Duration), &out.wait)
-	}
-	return out, ok
-}
-
-func (p policy) String() string {
-	return fmt.Sprintf("reclaimable %t, reclaim %s, preempts %d, min runtimes %d ms and %d ms, delay %d ms", !p.kept, p.reclaim, p.preempts, p.reclaimMin, p.preemptMin, p.wait)
-}
-
-// inherited returns what the queue or its nearest ancestor says that says it.
-func (a *Auditor) inherited(path string, of func(policy) int64, otherwise int64) int64 {
-	for _, p := range api.Lineage(path) {
-		if q := a.store.queues[p]; q != nil && of(q.policy) >= 0 {
-			return of(q.policy)
-		}
-	}
-	return otherwise
-}
-
-// policyAt returns what a queue itself says.
-func (a *Auditor) policyAt(path string) policy {
-	if q := a.store.queues[path]; q != nil {
-		return q.policy
-	}
-	return noPolicy
 }
 
 // judgeClaims judges what the reservations of a revision say of claims.
@@ -286,11 +74,6 @@ func (a *Auditor) judgeClaims(e StoreRevision, touched map[*queue]bool) {
 			a.judgePromised(e, old, now)
 		}
 	}
-}
-
-// within reports whether a claim is another one, of which some victims may have been left out.
-func within(c, of *claim) bool {
-	return c.mandate == of.mandate && !slices.ContainsFunc(c.victims, func(v victim) bool { return !of.named[v] })
 }
 
 // judgeYields judges that a gang is closed for another one only if that one's claim named it before, and once for each attempt of it.
@@ -341,13 +124,6 @@ func (a *Auditor) forgive(r *reservation) {
 			delete(g.yielded, r.gang)
 		}
 	}
-}
-
-func (y *yielding) words() string {
-	if y == nil {
-		return "for nobody"
-	}
-	return "for gang " + y.to
 }
 
 // judgeEnd judges how a claim ended: it becomes demand when all victims are closed or gone; when it is dropped, those that are
@@ -463,7 +239,7 @@ func (a *Auditor) judgeVictim(now, v *reservation, wrong func(Kind, string, ...a
 	if now.claim.rule == wire.Rule_RULE_PREEMPT {
 		of = func(p policy) int64 { return p.preemptMin }
 	}
-	least := a.inherited(v.queue, of, defaultMinRuntime)
+	least := a.store.inherited(v.queue, of, defaultMinRuntime)
 	latest := a.now.UnixMilli()
 	if !a.cfg.Exact {
 		latest = a.now.Add(a.cfg.Lag).UnixMilli()
@@ -478,7 +254,7 @@ func (a *Auditor) judgeVictim(now, v *reservation, wrong func(Kind, string, ...a
 
 // judgePreemption judges victims of the same queue.
 func (a *Auditor) judgePreemption(now *reservation, victims []*reservation, wrong func(Kind, string, ...any)) {
-	if len(victims) > 0 && a.inherited(now.queue, func(p policy) int64 { return int64(p.preempts) }, 0) != 1 {
+	if len(victims) > 0 && a.store.inherited(now.queue, func(p policy) int64 { return int64(p.preempts) }, 0) != 1 {
 		wrong(Claim, "preempts in queue %s, whose policy does not allow it", now.queue)
 	}
 	for _, v := range victims {
@@ -491,18 +267,10 @@ func (a *Auditor) judgePreemption(now *reservation, victims []*reservation, wron
 	}
 }
 
-// virtual is how the sums of charges by queue differ from what all that is decided leads to.
-type virtual struct {
-	a        *Auditor
-	more     map[string]map[string]int64 // by path and resource
-	children map[string][]string         // the paths right below one
-	wanted   map[amountOf]int64
-}
-
 // virtual counts all claims but that of one gang. What should have left by now and has not counts as on its way out until the coordinator notices
 // that it is overdue. When that is, is not known here.
 func (a *Auditor) virtual(but string, noticed bool) virtual {
-	t := virtual{a, map[string]map[string]int64{}, map[string][]string{}, map[amountOf]int64{}}
+	t := virtual{&a.store, &a.cluster, map[string]map[string]int64{}, map[string][]string{}, map[amountOf]int64{}}
 	add := func(queue string, r api.Resources, sign int64) {
 		for _, path := range api.Lineage(queue) {
 			if t.more[path] == nil {
@@ -567,90 +335,6 @@ func (a *Auditor) watchClaim(r *reservation) {
 	a.later(key, max(0, until.Sub(a.now))+2*a.cfg.Grace, judge)
 }
 
-// branch finds the children of all queues.
-func (t virtual) branch() {
-	seen := map[string]bool{}
-	for _, path := range slices.Sorted(maps.Keys(t.a.store.queues)) {
-		for _, p := range api.Lineage(path) {
-			if up := api.Parent(p); up != "" && !seen[p] {
-				t.children[up] = append(t.children[up], p)
-			}
-			seen[p] = true
-		}
-	}
-}
-
-// uses returns what a queue has in the virtual tree.
-func (t virtual) uses(path, name string) int64 {
-	out := t.more[path][name]
-	if q := t.a.store.queues[path]; q != nil {
-		out = api.AddSat(out, api.AddSat(q.reserved.Value(name), q.forced.Value(name)))
-	}
-	return out
-}
-
-// atLeast returns what counts of it against whoever is admitted: inside a guarantee, which may be that of a queue below, what is forced does
-// not.
-func (t virtual) atLeast(path, name string) int64 {
-	uses := t.uses(path, name)
-	if q := t.a.store.queues[path]; q != nil && t.a.guaranteedBelow(path, name) {
-		uses = api.AddSat(uses, -q.forced.Value(name))
-	}
-	return uses
-}
-
-// amountOf is what is judged of a queue.
-type amountOf struct {
-	path, name string
-	deserved   bool // or the guarantee
-}
-
-// wants returns what a queue would have of a resource in force if it fitted: what it says, or where it says nothing
-// what its children say together, within its capability.
-func (t virtual) wants(of amountOf) int64 {
-	if known, is := t.wanted[of]; is {
-		return known
-	}
-	out := t.together(of)
-	if q := t.a.store.queues[of.path]; q != nil {
-		out = q.wants(of, out)
-		if limit, limited := q.limits.Get(of.name); limited {
-			out = min(out, limit)
-		}
-	}
-	t.wanted[of] = out
-	return out
-}
-
-// together returns what the children of a queue want.
-func (t virtual) together(of amountOf) (sum int64) {
-	for _, c := range t.children[of.path] {
-		sum = api.AddSat(sum, t.wants(amountOf{c, of.name, of.deserved}))
-	}
-	return sum
-}
-
-// inForce returns what a queue has in force of a resource, and whether it is known: nothing is cut on its path.
-func (t virtual) inForce(of amountOf) (amount int64, known bool) {
-	for _, p := range api.Lineage(api.Parent(of.path)) {
-		if at := (amountOf{p, of.name, of.deserved}); t.together(at) > t.wants(at) {
-			return 0, false
-		}
-	}
-	return t.wants(of), true
-}
-
-// deserves returns what a queue deserves of a resource; 0 is as if it did not name it.
-func (t virtual) deserves(path, name string) (amount int64, known bool) {
-	amount, known = t.inForce(amountOf{path, name, true})
-	return amount, known && t.wants(amountOf{api.RootQueue, name, true}) <= t.a.cluster.offered(name)
-}
-
-// fairly reports whether a queue's siblings and it reclaim up to their fair shares, which are not known here.
-func (a *Auditor) fairly(path string) bool {
-	return a.policyAt(api.Parent(path)).reclaim == wire.Reclaim_RECLAIM_FAIR_SHARE
-}
-
 // judgeReclaim judges, for each victim of another queue by itself, that its side has more than its threshold, and that the claimant's
 // stays within its own, once victims of its own side are gone. It reports whether that is so.
 func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtual, wrong func(Kind, string, ...any)) bool {
@@ -661,21 +345,21 @@ func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtu
 			return false
 		}
 		p := api.Parent(mine)
-		if a.policyAt(p).reclaim == wire.Reclaim_RECLAIM_NEVER {
+		if a.store.policyAt(p).reclaim == wire.Reclaim_RECLAIM_NEVER {
 			wrong(Claim, "reclaims gang %s, and between children of queue %s nothing is reclaimed", v.gang, p)
 			return false
 		}
 		for _, path := range losers(from, v.queue) {
-			if a.policyAt(path).kept {
+			if a.store.policyAt(path).kept {
 				wrong(Claim, "reclaims gang %s from queue %s, which is not reclaimable", v.gang, path)
 				return false
 			}
-			if !a.fairly(path) && !a.above(path, v, t) {
+			if !a.store.fairly(path) && !a.above(path, v, t) {
 				wrong(Claim, "reclaims gang %s from queue %s, which has no more than it deserves of what the gang uses", v.gang, path)
 				return false
 			}
 		}
-		if a.fairly(mine) {
+		if a.store.fairly(mine) {
 			continue
 		}
 		judged, known := false, true
@@ -741,7 +425,7 @@ func (a *Auditor) judgeLosses(now *reservation, victims []*reservation, t virtua
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(freed)) {
-		enough := borrows[path] || a.fairly(path)
+		enough := borrows[path] || a.store.fairly(path)
 		for _, x := range freed[path] {
 			left := api.AddSat(t.uses(path, x.Resource), -x.Value)
 			deserved, known := t.deserves(path, x.Resource)
@@ -773,7 +457,7 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 			if !limited || x.Value <= 0 {
 				continue
 			}
-			exact = exact && !a.guaranteedBelow(path, x.Resource)
+			exact = exact && !a.store.guaranteedBelow(path, x.Resource)
 			n := need{path: path, name: x.Resource, short: api.AddSat(api.AddSat(t.atLeast(path, x.Resource), x.Value), -limit)}
 			if n.short <= 0 {
 				continue

@@ -13,7 +13,8 @@ import (
 // startsAnew takes note that a gang was evicted: it starts all together or not at all again. Its pods that have
 // finished count still.
 func (a *Auditor) startsAnew(g *gang) {
-	g.again, g.complete, g.ever = true, false, 0
+	g.again = true
+	g.begins()
 	for _, p := range a.cluster.members[g.name] {
 		if p.counted == g && p.known && p.finished {
 			g.ever++

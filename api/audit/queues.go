@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
@@ -33,12 +30,6 @@ type queueObject struct {
 	charged                         api.Resources
 	admitted                        int
 	stated                          bool // it has a status that can be compared
-}
-
-// sum is what was charged to a queue, and below it, from a moment on.
-type sum struct {
-	from  time.Time
-	words string
 }
 
 // mostNames bounds the resources of a status that is compared: one with more may leave some out.
@@ -127,6 +118,7 @@ func (a *Auditor) limitsOf(l v1.ResourceList) (out api.Resources, ok bool) {
 }
 
 func specKey(queue string) lastingKey { return lastingKey{Limits, "queue " + queue, "limits"} }
+
 func sumsKey(queue string) lastingKey { return lastingKey{Status, "queue " + queue, "sums"} }
 
 // judgeQueues compares each Queue with the limits in force, and its status with the sums. Both follow in their own time,
@@ -171,40 +163,6 @@ func (a *Auditor) judgeQueues() {
 // sameLimits compares limits: a resource that is not named is not limited, which is not the same as a limit of zero.
 func sameLimits(r, o api.Resources) bool { return slices.Equal(r, o) }
 
-// words is a sum as a string, without zeros.
-func words(r api.Resources, gangs int) string {
-	var b []byte
-	for _, x := range r {
-		if x.Value != 0 {
-			b = append(b, x.Resource...)
-			b = append(b, '=')
-			b = strconv.AppendInt(b, x.Value, 36)
-			b = append(b, ' ')
-		}
-	}
-	return string(strconv.AppendInt(b, int64(gangs), 36))
-}
-
-// noteSum keeps what is charged now, and what was within the time given.
-func (q *queue) noteSum(now time.Time, keep time.Duration) {
-	q.sums = append(q.sums, sum{now, words(q.reserved.Add(q.forced), q.admitted)})
-	old := 0
-	for old+1 < len(q.sums) && now.Sub(q.sums[old+1].from) > keep {
-		old++
-	}
-	q.sums = slices.Delete(q.sums, 0, old)
-}
-
-// hadSum reports whether the sum was so at some moment since the time given.
-func (q *queue) hadSum(words string, since time.Time) bool {
-	for i, s := range q.sums {
-		if s.words == words && (i+1 == len(q.sums) || q.sums[i+1].from.After(since)) {
-			return true
-		}
-	}
-	return len(q.sums) == 0 && words == "0"
-}
-
 // judgeGuarantees judges that the grants of a revision took nothing that is kept free for another queue. What a queue may
 // count on is its own guarantee, or its children's together where it says nothing; where one is cut, nothing is judged.
 // A change of limits, and pods that are bound already, are charged whatever is guaranteed. Whether pods were bound before the
@@ -226,7 +184,7 @@ func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
 		return
 	}
 	a.judgeBorrowing(e, gangs)
-	if !a.guaranteed() {
+	if !a.store.guaranteed() {
 		return
 	}
 	names := map[string]bool{}
@@ -259,15 +217,6 @@ func (a *Auditor) admitted(gangs []*gang, revision int64) bool {
 	return true
 }
 
-func (a *Auditor) guaranteed() bool {
-	for _, q := range a.store.queues {
-		if len(q.guarantee) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // judgeBorrowing judges that gangs which say that they may not be evicted were admitted within what the queues of their paths deserve. Where there is a
 // guarantee of the resource, nothing is judged: what is inside it is admitted, whatever others use.
 func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
@@ -279,7 +228,8 @@ func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
 		for _, path := range api.Lineage(r.queue) {
 			for _, named := range a.store.queue(path).deserved {
 				name := named.Resource
-				if r.demand.Value(name) == 0 || a.store.queue(path).guarantee.Value(name) > 0 || a.guaranteedBelow(path, name) {
+				if r.demand.Value(name) == 0 || a.store.queue(path).guarantee.Value(name) > 0 || a.store.guaranteedBelow(path,
+					name) {
 					continue
 				}
 				var sum int64
@@ -300,58 +250,6 @@ func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
 			}
 		}
 	}
-}
-
-// guaranteedBelow reports whether a queue below has a guarantee of a resource.
-func (a *Auditor) guaranteedBelow(path, name string) bool {
-	for _, q := range a.store.queues {
-		if q.guarantee.Value(name) > 0 && q.path != path && api.Under(q.path, path) {
-			return true
-		}
-	}
-	return false
-}
-
-// offered returns what nodes that are neither cordoned nor ill have of a resource for us, as they were last seen.
-func (c *cluster) offered(name string) (sum int64) {
-	if len(c.nodes) == 0 { // nobody has said
-		return math.MaxInt64
-	}
-	for _, n := range c.nodes {
-		ill := false
-		if v := len(n.versions); v > 0 {
-			spec := n.versions[v-1].node.Spec
-			ill = spec.Unschedulable || slices.ContainsFunc(spec.Taints, func(t v1.Taint) bool {
-				return strings.HasPrefix(t.Key, "node.kubernetes.io/")
-			})
-		}
-		if n.known && !ill {
-			sum = api.AddSat(sum, api.AddSat(n.allocatable.Value(name), -n.uses[asForeign].Value(name)))
-		}
-	}
-	return sum
-}
-
-// says returns what a queue says that it deserves of a resource, at least its guarantee, and whether it says anything.
-func (q *queue) says(name string) (amount int64, named bool) {
-	guarantee, is := q.guarantee.Get(name)
-	deserved, too := q.deserved.Get(name)
-	return max(guarantee, deserved), is || too
-}
-
-// wants returns what a queue would have of its limits if it fitted, where its children would have so much together.
-func (q *queue) wants(of amountOf, below int64) int64 {
-	says, named := q.says(of.name)
-	guarantee, is := q.guarantee.Get(of.name)
-	switch {
-	case of.deserved && named:
-		return says
-	case !of.deserved && is:
-		return guarantee
-	case named:
-		return min(below, says)
-	}
-	return below
 }
 
 func (a *Auditor) judgeGuarantee(e StoreRevision, name string, children map[string][]string, grew map[string]api.Resources, gangs []*gang) {

@@ -8,7 +8,6 @@ import (
 
 	"gopkg.in/inf.v0"
 	v1 "k8s.io/api/core/v1"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"basalt.dev/basalt/api"
@@ -238,4 +237,24 @@ func (r *reader) containers(o *v1.Pod, of func(*v1.Container) vector) vector {
 		running = running.add(of(&o.Spec.Containers[i]))
 	}
 	return most.max(running)
+}
+
+// strip leaves out the resources that are ignored.
+func (c *Config) strip(r api.Resources) api.Resources {
+	if len(c.Ignore) == 0 {
+		return r
+	}
+	return slices.DeleteFunc(slices.Clone(r), func(x api.Amount) bool { return c.Ignore[x.Resource] })
+}
+
+// resourcesOf returns the names that occur in any of the vectors, sorted.
+func resourcesOf(vectors ...api.Resources) []string {
+	var out []string
+	for _, r := range vectors {
+		for _, x := range r {
+			out = append(out, x.Resource)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

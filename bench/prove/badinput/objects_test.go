@@ -353,7 +353,8 @@ func (w *world) fewPods(t *testing.T) {
 	w.pod(t, ns, "a", inGroup("g"))
 	w.pod(t, ns, "b", inGroup("g"))
 	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
-	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
+	w.groupSays(
+		t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
 	w.podSays(t, ns, "a", "NotEnoughPods", "2 of the 3 pods")
 	w.podSays(t, ns, "b", "NotEnoughPods", "2 of the 3 pods")
 	line := lineWith(w.status(t), ns+"/g")
