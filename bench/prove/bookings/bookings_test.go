@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/bench/prove/spec"
+	"basalt.dev/basalt/bench/prove/spec/spectest"
 )
 
 var drawn = flag.Int("drawn", 10, "draw so many worlds")
@@ -13,16 +14,9 @@ var drawn = flag.Int("drawn", 10, "draw so many worlds")
 // TestRulesHold: with all rules, no interleaving of what Small lists violates an invariant.
 // It takes 20 s to meet ten million states.
 func TestRulesHold(t *testing.T) {
-	states := 0
-	for _, cfg := range Small() {
-		r := Run(cfg, time.Now)
-		t.Logf("%s: %s", cfg, r)
-		if !r.Complete {
-			t.Errorf("%s: %s\n%s", cfg, r, r.Text())
-		}
-		states += r.States
-	}
-	t.Logf("%d states", states)
+	spectest.Hold(t, Small(), func(cfg Config) spec.Result {
+		return Run(cfg, time.Now)
+	})
 }
 
 // TestDrawn: nor in worlds that are drawn, each up to a number of states.
@@ -41,23 +35,10 @@ func TestDrawn(t *testing.T) {
 
 // TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated.
 func TestWeakenedRulesAreFound(t *testing.T) {
-	all := EachWeakened()
-	if len(all) != len(Rules()) {
-		t.Fatalf("%d of %d rules are weakened", len(all), len(Rules()))
-	}
-	for i, w := range all {
-		if w.Rule != Rules()[i] {
-			t.Errorf("%s stands in the place of %s", w.Rule, Rules()[i])
+	spectest.Found(t, Rules(), EachWeakened(), 4, func(w Weakened, kept bool, limit int) spec.Result {
+		if w.In.Limit = limit; kept {
+			w.In.Weak = nil
 		}
-		r, err := spec.Weaken(w.Rule, 4, func(kept bool, limit int) spec.Result {
-			if w.In.Limit = limit; kept {
-				w.In.Weak = nil
-			}
-			return Run(w.In, time.Now)
-		})
-		if err != nil {
-			t.Errorf("%s: %v", w.In, err)
-		}
-		t.Logf("%s: %s\n%s", w.Rule, r, r.Text())
-	}
+		return Run(w.In, time.Now)
+	})
 }

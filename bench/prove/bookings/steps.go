@@ -1,6 +1,10 @@
 package bookings
 
-import "fmt"
+import (
+	"fmt"
+
+	"basalt.dev/basalt/bench/prove/spec"
+)
 
 // What a step is.
 const (
@@ -27,7 +31,7 @@ type step struct{ kind, gang, to uint8 }
 
 type machine struct {
 	Config
-	weak interface{ Has(Rule) bool }
+	weak spec.Weakened[Rule]
 }
 
 func (m *machine) First() state {
@@ -144,7 +148,7 @@ func (m *machine) ofWaiting(s *state, k int, do func(kind uint8, k, to int, must
 		})
 	}
 	startable := fits && m.lends(s, k, m.endOf(x, int(s.now), true)) && m.findsRoom(s, k)
-	if !g.booked() && !startable && !m.leafBooks(s, x.Leaf) && (g.start == none || g.known == 0) {
+	if !g.booked() && !startable && !m.leafBooks(s, x.Leaf) {
 		if at, pods := m.plan(s, k, int(s.now)+grace); at < far {
 			do(books, k, at, false, func(n *state) { n.book(k, at, pods) })
 		}

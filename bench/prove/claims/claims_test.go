@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/bench/prove/spec"
+	"basalt.dev/basalt/bench/prove/spec/spectest"
 )
 
 var large = flag.Bool("large", false, "explore all that `make claims` explores")
@@ -16,40 +17,20 @@ func TestRulesHold(t *testing.T) {
 	if *large {
 		cfgs = append(cfgs, Large()...)
 	}
-	states := 0
-	for _, cfg := range cfgs {
+	spectest.Hold(t, cfgs, func(cfg Config) spec.Result {
 		cfg.Limit = 20_000_000
-		r := Run(cfg, time.Now)
-		t.Logf("%s: %s", cfg, r)
-		if !r.Complete {
-			t.Errorf("%s: %s\n%s", cfg, r, r.Text())
-		}
-		states += r.States
-	}
-	t.Logf("%d states in %d spaces", states, len(cfgs))
+		return Run(cfg, time.Now)
+	})
 }
 
 // TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated.
 func TestWeakenedRulesAreFound(t *testing.T) {
-	all := EachWeakened()
-	if len(all) != len(Rules()) {
-		t.Fatalf("%d of %d rules are weakened", len(all), len(Rules()))
-	}
-	for i, w := range all {
-		if w.Rule != Rules()[i] {
-			t.Errorf("%s stands in the place of %s", w.Rule, Rules()[i])
+	spectest.Found(t, Rules(), EachWeakened(), 4, func(w Weakened, kept bool, limit int) spec.Result {
+		if w.In.Limit = limit; kept {
+			w.In.Weak = nil
 		}
-		r, err := spec.Weaken(w.Rule, 4, func(kept bool, limit int) spec.Result {
-			if w.In.Limit = limit; kept {
-				w.In.Weak = nil
-			}
-			return Run(w.In, time.Now)
-		})
-		if err != nil {
-			t.Errorf("%s: %v", w.In, err)
-		}
-		t.Logf("%s: %s\n%s", w.Rule, r, r.Text())
-	}
+		return Run(w.In, time.Now)
+	})
 }
 
 // TestHashesMergeNothingElse: an exploration that compares whole states meets as many.
