@@ -11,6 +11,7 @@ package metric
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -113,4 +114,12 @@ func UnitOf(resource string) (unit string, divisor float64) {
 func Set(g *prometheus.GaugeVec, resource string, amount int64) {
 	unit, divisor := UnitOf(resource)
 	g.WithLabelValues(resource, unit).Set(float64(amount) / divisor)
+}
+
+// SecondsSince returns how long ago something began, for a gauge: 0 if it did not, or is yet to.
+func SecondsSince(began time.Time) float64 {
+	if began.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(began).Seconds())
 }

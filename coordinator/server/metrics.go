@@ -240,17 +240,9 @@ func (m *queueMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(queueAdmitted, float64(q.Admitted), q.Queue)
 		gauge(queueWaiting, float64(q.Waiting), q.Queue)
-		gauge(queueOldestWait, secondsSince(q.OldestWait), q.Queue)
+		gauge(queueOldestWait, metric.SecondsSince(q.OldestWait), q.Queue)
 		if len(q.Deserved) > 0 {
-			gauge(queueLacks, secondsSince(q.DeservedWait), q.Queue)
+			gauge(queueLacks, metric.SecondsSince(q.DeservedWait), q.Queue)
 		}
 	}
-}
-
-// secondsSince returns how long ago something began, 0 if it did not.
-func secondsSince(began time.Time) float64 {
-	if began.IsZero() {
-		return 0
-	}
-	return max(0, time.Since(began).Seconds())
 }

@@ -227,10 +227,7 @@ func (m *metrics) observe(l *loop) {
 func (m *metrics) wait(byReason map[string]int, oldest map[string]time.Time) {
 	left, longest := 0, 0.0
 	for reason, gangs := range byReason {
-		waited := 0.0
-		if since, known := oldest[reason]; known {
-			waited = max(0, time.Since(since).Seconds())
-		}
+		waited := metric.SecondsSince(oldest[reason])
 		if !m.reasons[reason] && len(m.reasons) >= reasonsAtMost {
 			left, longest = left+gangs, max(longest, waited)
 			continue
