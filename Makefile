@@ -6,7 +6,7 @@ PKG ?= ./...
 PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test nightly test-full race doors image image-test chart release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test test-rest nightly test-full race doors image image-test chart release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +22,11 @@ up: ## start a local cluster with Basalt, leave it running, and print the path o
 down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
-test: bin/basalt-bench compiler ## run all tests of PKG=./..., with the race detector where more than one goroutine runs; about 15 minutes on two cores
+test: bin/basalt-bench compiler ## run the tests of PKG=./..., with the race detector where more than one goroutine runs; about 15 minutes on two cores. Long scenarios take turns by the day
 	bin/basalt-bench test $(PKG)
+
+test-rest: bin/basalt-bench compiler ## run the long scenarios whose turn it is not today
+	bin/basalt-bench test --rest
 
 NIGHTLY := test-full doors oracle metrics-check chart-check image-test release-check sim-bugs chaos
 nightly: ## run everything in full, whatever of it fails: all tests, other controllers, the oracle, metrics, chart, image, seeded bugs, chaos for 30 minutes

@@ -36,6 +36,7 @@ func testCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&o.Full, "full", false, "run everything in full, as `make nightly` does")
+	c.Flags().BoolVar(&o.Rest, "rest", false, "run the packages whose turn it is not today")
 	c.Flags().DurationVar(&o.Timeout, "timeout", 30*time.Minute, "how long one package may take before it is stopped")
 	return c
 }

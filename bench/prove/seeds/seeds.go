@@ -66,15 +66,29 @@ func share[T any](all []T, n, turn int) (some []T) {
 
 func today(t testing.TB) time.Time {
 	t.Helper()
+	day, err := theDay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return day
+}
+
+func theDay() (time.Time, error) {
 	of := os.Getenv(Of)
 	if of == "" {
-		return time.Now().UTC()
+		return time.Now().UTC(), nil
 	}
 	day, err := time.Parse(time.DateOnly, of)
 	if err != nil {
-		t.Fatalf("%s is not a date such as 2026-11-27: %v", Of, err)
+		return day, fmt.Errorf("%s is not a date such as 2026-11-27: %w", Of, err)
 	}
-	return day
+	return day, nil
+}
+
+// TurnToday is Turn for what is no test. It fails if the environment names a day that is none.
+func TurnToday(n int) (turn int, err error) {
+	day, err := theDay()
+	return number(day) % n, err
 }
 
 func again(day time.Time) string {

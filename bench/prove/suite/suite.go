@@ -10,6 +10,9 @@
 //   - Packages whose code has one goroutine run without the race detector, which has nothing to find there and makes
 //     them take five times as long. They run beside the others.
 //
+// Packages that carry out long scenarios take turns: each day a third of them runs, and all of them at a landing and
+// every night. They are named at the end of a run. A package that is asked for by name always runs.
+//
 // It refuses to hide anything: output of a test that fails is printed whole, and a run that tested nothing has failed.
 package suite
 
@@ -63,10 +66,22 @@ var first = []string{
 	"shard/server",
 }
 
+// turns are packages of scenarios against real servers that take more than others: those of a day. What they judge, the
+// simulator, scripts of the cores and the packages that run each day judge in small.
+var turns = [][]string{
+	{"bench/prove/reclaim", "bench/prove/badinput", "bench/prove/store", "bench/prove/racks", "bench/prove/unlike"},
+	{"bench/prove/failures", "bench/prove/visibility", "bench/prove/apart", "bench/prove/security"},
+	{
+		"bench/prove/chaos", "bench/prove/hostile", "bench/prove/docs", "bench/stage/local/pool", "bench/prove/volumes",
+		"bench/prove/upstream", "bench/prove/tracetest",
+	},
+}
+
 // Options of a run.
 type Options struct {
 	Root     string        // of the repository
 	Full     bool          // in full, as every night
+	Rest     bool          // those packages whose turn it is not today, and no others
 	Timeout  time.Duration // of one package
 	Packages []string      // patterns as the go tool takes them; all packages if empty
 	Flags    []string      // further flags of `go test`, such as -run and -count
@@ -85,6 +100,10 @@ type tested struct {
 // a test failed.
 func Run(ctx context.Context, o Options) error {
 	packages, err := list(ctx, o)
+	if err != nil {
+		return err
+	}
+	packages, later, err := o.ofTheDay(packages)
 	if err != nil {
 		return err
 	}
@@ -117,14 +136,42 @@ func Run(ctx context.Context, o Options) error {
 	stop()
 	failed = append(failed, planes.Close())
 	r.print(sources(packages))
+	if len(later) > 0 {
+		fmt.Fprintf(o.Out, "\nnot their turn today (make test-rest runs them): %s\n", strings.Join(later, ", "))
+	}
 	return errors.Join(append(failed, r.verdict())...)
 }
+
+// ofTheDay returns the packages that run, and which others have their turn on another day.
+func (o Options) ofTheDay(all []tested) (now []tested, later []string, err error) {
+	if o.Full || len(o.Packages) > 0 && !slices.Equal(o.Packages, everything) {
+		return all, nil, nil
+	}
+	turn, err := seeds.TurnToday(len(turns))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range all {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		of := slices.IndexFunc(turns, func(names []string) bool { return slices.Contains(names, name) })
+		switch waits := of >= 0 && of != turn; {
+		case waits == o.Rest:
+			now = append(now, p)
+		case waits:
+			later = append(later, name)
+		}
+	}
+	return now, later, nil
+}
+
+// everything is the pattern of all packages.
+var everything = []string{"./..."}
 
 // list returns the packages that have tests.
 func list(ctx context.Context, o Options) ([]tested, error) {
 	patterns := o.Packages
 	if len(patterns) == 0 {
-		patterns = []string{"./..."}
+		patterns = everything
 	}
 	cmd := exec.CommandContext(
 		ctx,

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/bench/prove/seeds"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 // project is a module with packages that pass, fail, do not build, and have no tests.
@@ -81,6 +82,57 @@ func TestHangs(*testing.T) {
 		}
 	}
 	return root
+}
+
+// TestTurns: each package that takes turns exists, runs on one day of three, and among the rest on the others.
+func TestTurns(t *testing.T) {
+	root, err := local.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := list(t.Context(), Options{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, rest := map[string]int{}, map[string]int{}
+	for _, day := range []string{"2026-11-27", "2026-11-28", "2026-11-29"} {
+		t.Setenv(seeds.Of, day)
+		now, later, err := Options{Packages: []string{"./..."}}.ofTheDay(all)
+		if err != nil || len(now)+len(later) != len(all) {
+			t.Fatalf("%s: %d run, %d wait, of %d: %v", day, len(now), len(later), len(all), err)
+		}
+		others, _, err := Options{Rest: true}.ofTheDay(all)
+		if err != nil || len(others) != len(later) {
+			t.Fatalf("%s: the rest are %d, and %d wait: %v", day, len(others), len(later), err)
+		}
+		for _, p := range now {
+			runs[strings.TrimPrefix(p.ImportPath, module)]++
+		}
+		for _, p := range others {
+			rest[strings.TrimPrefix(p.ImportPath, module)]++
+		}
+	}
+	takes := map[string]bool{}
+	for _, name := range slices.Concat(turns...) {
+		takes[name] = true
+		if runs[name] != 1 || rest[name] != 2 {
+			t.Errorf("%s runs on %d days of 3, and is among the rest on %d", name, runs[name], rest[name])
+		}
+	}
+	for name, days := range runs {
+		if !takes[name] && (days != 3 || rest[name] > 0) {
+			t.Errorf("%s runs on %d days of 3, and is among the rest on %d", name, days, rest[name])
+		}
+	}
+	t.Setenv(seeds.Of, "yesterday")
+	if _, _, err := (Options{}).ofTheDay(all); err == nil {
+		t.Error("a day that is none is taken")
+	}
+	for _, o := range []Options{{Full: true}, {Packages: []string{"./bench/prove/reclaim"}}} {
+		if now, later, err := o.ofTheDay(all); err != nil || len(now) != len(all) || len(later) > 0 {
+			t.Errorf("%+v: %d of %d run, %v", o, len(now), len(all), err)
+		}
+	}
 }
 
 // TestRun runs `go test` on packages that end in every way, and reads the report.
