@@ -565,7 +565,7 @@ func ended(t *testing.T, log string) (errors []string) {
 func TestChartInstalls(t *testing.T) {
 	w := &installed{T: t, dir: t.TempDir()}
 	program := localtest.Basalt(t)
-	w.cluster = localtest.Cluster(t, local.Options{Basalt: program})
+	w.cluster = localtest.Bare(t, local.Options{Basalt: program})
 	w.admin = must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(w.cluster.Config(local.Admin)))
 	kubeconfig := must[string](t)(w.cluster.Kubeconfig(local.Admin))
 	must[string](t)(run(t, "", "helm", "version")) // built before the clock runs
@@ -695,7 +695,7 @@ func TestChartInstalls(t *testing.T) {
 
 // A cluster that was installed with kustomize can be given to Helm.
 func TestChartTakesOver(t *testing.T) {
-	c := localtest.Cluster(t, local.Options{})
+	c := localtest.Bare(t, local.Options{})
 	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	kubeconfig := must[string](t)(c.Kubeconfig(local.Admin))
 	objects := append(must[[]*unstructured.Unstructured](t)(deploy.CRDs()), base(t)...)

@@ -42,7 +42,7 @@ func TestCriticalPodsAreAdmitted(t *testing.T) {
 	if err := os.WriteFile(file, []byte(likeGKE), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := localtest.Cluster(t, local.Options{ControllerManager: true,
+	c := localtest.Bare(t, local.Options{ControllerManager: true,
 		APIServerFlags: []string{"--admission-control-config-file=" + file}})
 	admin := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(c.Config(local.Admin)))
 	for in, objects := range map[string][]*unstructured.Unstructured{

@@ -248,9 +248,6 @@ func TestSecureFromTheFirstApply(t *testing.T) {
 	w := &installed{T: t, pods: pods(t, base(t)), dir: t.TempDir()}
 	program := localtest.Basalt(t)
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: program})
-	if err := w.cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	w.admin = must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(w.cluster.Config(local.Admin)))
 	w.apply = func() {
 		objects := must[[]*unstructured.Unstructured](t)(deploy.Objects("certs.yaml"))

@@ -19,9 +19,6 @@ import (
 
 // What the API server takes into a status, and Go's types do not read, stops no watch and no list.
 func TestPoisonedStatuses(t *testing.T) {
-	if err := localtest.Shared(t).Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	c := connect(t)
 	create := func(name string) {
 		t.Helper()

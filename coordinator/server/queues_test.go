@@ -62,9 +62,6 @@ func TestNewListIsComparedInLinearTime(t *testing.T) {
 func TestFinalizersAreSetBesideOthers(t *testing.T) {
 	ctx := t.Context()
 	cluster := localtest.Shared(t)
-	if err := cluster.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
 	admin, err := kube.ConnectConfig(cluster.Config(local.Admin), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +139,6 @@ func TestNamespacesAreFollowed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cluster := localtest.Shared(t)
-	if err := cluster.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
 	admin, err := kube.ConnectConfig(cluster.Config(local.Admin), "test")
 	if err != nil {
 		t.Fatal(err)

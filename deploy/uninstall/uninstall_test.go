@@ -101,9 +101,9 @@ func (w *world) run(o uninstall.Options, fails string, says ...string) {
 
 const ours, theirs = v1beta1.FinalizerCharged, "example.com/theirs"
 
-// Queues are kept, in several pages, and finalizers of others, too.
+// Queues are kept, in several pages, and finalizers of others, too. It takes 25 s because pages are long.
 func TestKeeps(t *testing.T) {
-	w := start(t, localtest.Cluster(t, local.Options{}))
+	w := start(t, localtest.Bare(t, local.Options{}))
 	w.run(uninstall.Options{}, "", "there are no Queues: their definition is gone", "nothing of Basalt's remains")
 	w.define()
 	long := strings.Repeat("a", 63)
@@ -125,7 +125,7 @@ func TestKeeps(t *testing.T) {
 
 // One that its user deleted goes.
 func TestEndsADeletion(t *testing.T) {
-	w := start(t, localtest.Cluster(t, local.Options{}))
+	w := start(t, localtest.Bare(t, local.Options{}))
 	w.define()
 	w.queue("unwanted", ours)
 	if err := w.objects.Resource(queues).Delete(t.Context(), "unwanted", metav1.DeleteOptions{}); err != nil {
@@ -136,7 +136,7 @@ func TestEndsADeletion(t *testing.T) {
 
 // A run that does not come to its end says why, and the next goes on from there.
 func TestDeletesInTwoRuns(t *testing.T) {
-	w := start(t, localtest.Cluster(t, local.Options{}))
+	w := start(t, localtest.Bare(t, local.Options{}))
 	w.define()
 	w.queue("held", theirs, ours)
 	w.queue("other", ours)
@@ -181,7 +181,7 @@ func TestDeletesInTwoRuns(t *testing.T) {
 
 // A coordinator that runs elsewhere is found by what it does.
 func TestFindsACoordinator(t *testing.T) {
-	c := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
+	c := localtest.Bare(t, local.Options{Basalt: localtest.Basalt(t)})
 	w := start(t, c)
 	if err := c.Install(t.Context()); err != nil {
 		t.Fatal(err)

@@ -28,9 +28,6 @@ import (
 func TestOneShardWatches(t *testing.T) {
 	ctx := t.Context()
 	c := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	if err := c.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
 	clients, err := kube.ConnectConfig(c.Config(local.Admin), "basalt-test")
 	if err != nil {
 		t.Fatal(err)

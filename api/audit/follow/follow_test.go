@@ -29,9 +29,6 @@ func TestMain(m *testing.M) { localtest.Run(m) }
 func TestFollow(t *testing.T) {
 	c := localtest.Shared(t)
 	ctx := t.Context()
-	if err := c.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: c.ControlStore(), DialTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)

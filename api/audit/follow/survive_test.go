@@ -161,9 +161,6 @@ func (d *desk) reserve(gang string, cpu int64) int64 {
 // Cuts, compaction, restarts and another store: the auditor goes on, says what it missed, and cries wolf at nothing.
 func TestAuditorGoesOn(t *testing.T) {
 	c := localtest.Shared(t)
-	if err := c.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	store := localtest.Etcd(t)
 	r := newRoad(t)
 	r.lead(host(t, store))
@@ -276,9 +273,6 @@ func TestAuditorGoesOn(t *testing.T) {
 // The command as an operator or a CI runs it.
 func TestCommand(t *testing.T) {
 	c := localtest.Shared(t)
-	if err := c.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig, err := c.Kubeconfig(local.Admin)
 	if err != nil {
 		t.Fatal(err)

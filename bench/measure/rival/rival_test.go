@@ -170,9 +170,6 @@ func TestReap(t *testing.T) {
 	x := &trial{work: &work{}, namespace: "reap", clients: clients, gangs: gangs, watch: newPodWatch(gangs), served: true}
 	x.watch.ended = make(chan *scenario.Gang, 1)
 	ctx := t.Context()
-	if err := c.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := clients.Core.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: x.namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

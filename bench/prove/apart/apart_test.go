@@ -258,7 +258,6 @@ func (w *world) killed(t *testing.T) {
 func start(t *testing.T, nodes int, flags ...string) *world {
 	w := &world{t: t, small: make(chan struct{})}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	w.check(w.cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "apart")
 	w.check(err)

@@ -74,7 +74,7 @@ type world struct {
 
 func TestBadInput(t *testing.T) {
 	w := &world{program: localtest.Basalt(t)}
-	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program, Audit: true})
+	w.cluster = localtest.Bare(t, local.Options{Basalt: w.program, Audit: true})
 	var err error
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "badinput"); err != nil {
 		t.Fatal(err)

@@ -32,9 +32,6 @@ import (
 func TestRefusedBindings(t *testing.T) {
 	w := &world{program: localtest.Basalt(t)}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program})
-	if err := w.cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var err error
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "badinput"); err != nil {
 		t.Fatal(err)

@@ -237,9 +237,6 @@ func TestHistoriesOfReservations(t *testing.T) {
 	}
 	program := localtest.Basalt(t)
 	c := localtest.Cluster(t, local.Options{Basalt: program})
-	if err := c.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	r := &run{Options: Options{Cluster: c, Log: t.Logf, Coordinators: 2}, view: newView(), begin: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -118,7 +118,6 @@ func start(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	check(w.cluster.Install(t.Context()))
 	client, err := kubernetes.NewForConfig(w.cluster.Config(local.NodeStandIn))
 	check(err)
 	for i := range 4 {

@@ -35,7 +35,7 @@ func TestRemove(t *testing.T) {
 	}
 	program, root := localtest.Basalt(t), localtest.Programs(t, "helm")
 	w := &removal{t: t, world: world{dir: t.TempDir(),
-		cluster: localtest.Cluster(t, local.Options{Basalt: program, ControllerManager: true})}}
+		cluster: localtest.Bare(t, local.Options{Basalt: program, ControllerManager: true})}}
 	kubeconfig, err := w.cluster.Kubeconfig(local.Admin)
 	if err != nil {
 		t.Fatal(err)

@@ -55,9 +55,6 @@ func install(t *testing.T, o local.Options) *world {
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "doors"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	for i := range 4 {
 		if _, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "4", "8Gi", 20), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -366,9 +366,6 @@ func (w *world) start(bug fault.Fault) {
 	t, ctx := w.t, w.t.Context()
 	t.Helper()
 	w.cluster = localtest.Shared(t)
-	if runs == 1 {
-		w.check(w.cluster.Install(ctx))
-	}
 	program := ""
 	if bug == "" && !w.tagged {
 		program = localtest.Basalt(t)

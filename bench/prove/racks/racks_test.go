@@ -120,7 +120,6 @@ func (w *world) says(gang, words string) {
 func TestRacks(t *testing.T) {
 	w := &world{t: t}
 	cluster := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	w.check(cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(cluster.Config(local.Admin), "racks")
 	w.check(err)

@@ -60,7 +60,6 @@ func (w *world) check(err error) {
 func start(t *testing.T) *world {
 	w := &world{t: t}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t), ControllerManager: true})
-	w.check(w.cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "reclaim")
 	w.check(err)

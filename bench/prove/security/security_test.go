@@ -76,9 +76,6 @@ func TestSecurity(t *testing.T) {
 	w.secrets(t)
 	w.startEtcd(t) // first, for it has to end last
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program, Audit: true, APIServerFlags: []string{"--audit-policy-file=" + policy}})
-	if err := w.cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var err error
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "security"); err != nil {
 		t.Fatal(err)

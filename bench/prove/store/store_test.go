@@ -56,9 +56,6 @@ func TestRunbook(t *testing.T) {
 	if w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "store"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	for i := range *pods/100 + 1 {
 		if _, err := w.kube.Core.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "110", "220Gi", 110), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -19,9 +19,6 @@ import (
 // TestVersions: a process starts beside one of the next version, and not beside one of a version after that.
 func TestVersions(t *testing.T) {
 	cluster := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	if err := cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: cluster.ControlStore(), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)

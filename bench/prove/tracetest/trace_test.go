@@ -205,9 +205,6 @@ func remove(t *testing.T, k *kube.Clients, name string) {
 
 func TestGangOfTwoShardsIsOneTrace(t *testing.T) {
 	c := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	if err := c.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	k, err := kube.ConnectConfig(c.Config(local.Admin), "tracetest")
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,6 @@ type world struct {
 func start(t *testing.T) *world {
 	w := &world{t: t}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	w.check(w.cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "unlike")
 	w.check(err)

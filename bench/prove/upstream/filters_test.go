@@ -94,9 +94,6 @@ func TestFilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)})
-	if err := cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	w := &world{}
 	if w.kube, err = kube.ConnectConfig(cluster.Config(local.Admin), "upstream"); err != nil {
 		t.Fatal(err)

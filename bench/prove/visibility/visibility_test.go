@@ -53,7 +53,6 @@ func start(t *testing.T, shards int) *world { return startWith(t, shards, local.
 func startWith(t *testing.T, shards int, o local.BasaltOptions) *world {
 	w := &world{t: t, program: localtest.Basalt(t), configs: map[string]string{}}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: w.program})
-	w.check(w.cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "visibility")
 	w.check(err)

@@ -336,7 +336,6 @@ func (w *world) killed(t *testing.T) {
 func start(t *testing.T) *world {
 	w := &world{t: t}
 	w.cluster = localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t), ControllerManager: true})
-	w.check(w.cluster.Install(t.Context()))
 	var err error
 	w.kube, err = kube.ConnectConfig(w.cluster.Config(local.Admin), "volumes")
 	w.check(err)

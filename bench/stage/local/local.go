@@ -40,6 +40,8 @@ type Options struct {
 	// ControllerManager runs kube-controller-manager too: jobs, deployments, namespace deletion, garbage collection.
 	// Without it finalizers and owner references do nothing, and the ServiceAccount admission plugin is off.
 	ControllerManager bool
+	// Installed has Start install Basalt's CRDs, roles and policies, as Install does, and Reset keep them.
+	Installed bool
 	// Audit makes the API server log every write, and the body of every Binding, to Cluster.AuditLog.
 	Audit bool
 	// APIServerFlags are added to the API server's, for example --feature-gates.
@@ -129,6 +131,11 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	if o.ControllerManager {
 		if err := c.startControllerManager(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if o.Installed {
+		if err := c.Install(ctx); err != nil {
 			return nil, err
 		}
 	}

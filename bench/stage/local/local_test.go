@@ -72,7 +72,7 @@ func auditLines(t *testing.T, path string) []auditLine {
 // The audit log holds every write of every user with the body of each Binding, also over a restart of the API server, and
 // no process is left when the cluster has stopped.
 func TestClusterAuditsWritesAndLeavesNothing(t *testing.T) {
-	c := localtest.Cluster(t, local.Options{Audit: true})
+	c := localtest.Bare(t, local.Options{Audit: true})
 	ctx := t.Context()
 	admin := client(t, c, local.Admin)
 	if v, err := admin.Discovery().ServerVersion(); err != nil || !strings.HasPrefix(v.GitVersion, "v1.37.") {
@@ -152,7 +152,7 @@ func TestClusterAuditsWritesAndLeavesNothing(t *testing.T) {
 
 // An open watch must not hold up the API server's end: every test would wait for it.
 func TestStopWithOpenWatch(t *testing.T) {
-	c := localtest.Cluster(t, local.Options{})
+	c := localtest.Bare(t, local.Options{})
 	w, err := client(t, c, local.Admin).CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -44,11 +45,18 @@ func keys(t *testing.T, endpoints []string, prefix string) map[string]bool {
 }
 
 // TestReset uses a cluster in every way that leaves something behind, resets it, and uses it once more. It takes 20 s
-// because a control plane and Basalt start.
+// because a control plane and Basalt start. One in which Basalt was installed from the start has its turn every other
+// day.
 func TestReset(t *testing.T) {
+	for _, installed := range seeds.OfTheDay(t, 2, []bool{false, true}) {
+		reset(t, installed)
+	}
+}
+
+func reset(t *testing.T, installed bool) {
 	c, err := local.Start(t.Context(), local.Options{
 		Root: localtest.Programs(t, "etcd", "kube-apiserver", "kube-controller-manager"), Dir: t.TempDir(),
-		ControllerManager: true,
+		ControllerManager: true, Installed: installed,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -77,9 +77,6 @@ type scrape struct {
 func newStage(t *testing.T) *stage {
 	program := localtest.Basalt(t)
 	c := localtest.Cluster(t, local.Options{Basalt: program})
-	if err := c.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	clients, err := kube.ConnectConfig(c.Config(local.Load), "metrics-check")
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,6 @@ func etcdClient(t *testing.T) *clientv3.Client {
 
 func apiClients(t *testing.T) *kube.Clients {
 	cluster := localtest.Shared(t)
-	if err := cluster.Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	clients, err := kube.ConnectConfig(cluster.Config("admin"), "conformance")
 	if err != nil {
 		t.Fatal(err)

@@ -32,9 +32,16 @@ func Etcd(t testing.TB) *local.Etcd {
 	return e
 }
 
-// Cluster gives a test a control plane to itself, and at the test's end stops every Basalt process that was started in
-// it. It may be one that another test has given back, made as new.
+// Cluster gives a test a control plane to itself, with Basalt's CRDs, roles and policies, and at the test's end stops
+// every Basalt process that was started in it. It may be one that another test has given back, made as new.
 func Cluster(t testing.TB, o local.Options) *local.Cluster {
+	t.Helper()
+	o.Installed = true
+	return Bare(t, o)
+}
+
+// Bare is Cluster without anything of Basalt's in it.
+func Bare(t testing.TB, o local.Options) *local.Cluster {
 	t.Helper()
 	c, giveBack, err := take(t, o)
 	if err != nil {
@@ -141,7 +148,8 @@ func Run(m *testing.M) {
 	os.Exit(code)
 }
 
-// Shared gives the control plane that all tests of a package share, without kube-controller-manager. A test uses names
+// Shared gives the control plane that all tests of a package share, with Basalt's CRDs, roles and policies and without
+// kube-controller-manager. A test uses names
 // of its own in it and leaves the processes alone. The package's TestMain must call Run.
 func Shared(t testing.TB) *local.Cluster {
 	t.Helper()
@@ -150,7 +158,7 @@ func Shared(t testing.TB) *local.Cluster {
 	}
 	shared.once.Do(func() {
 		shared.err = errors.New("the control plane that all tests share did not start") // if building it ends the test
-		shared.cluster, shared.giveBack, shared.err = take(t, local.Options{Audit: true})
+		shared.cluster, shared.giveBack, shared.err = take(t, local.Options{Installed: true})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -64,7 +64,7 @@ func Lends(o local.Options) bool {
 }
 
 func kindOf(o local.Options) string {
-	return fmt.Sprintf("%t %t %q", o.ControllerManager, o.Audit, o.APIServerFlags)
+	return fmt.Sprintf("%t %t %q", o.ControllerManager, o.Installed, o.APIServerFlags)
 }
 
 // Take returns a control plane as local.Start would: one that was given back, or a new one.
@@ -111,7 +111,7 @@ func (p *Pool) start(ctx context.Context, o local.Options) (*local.Cluster, erro
 	if err != nil {
 		return nil, err
 	}
-	o.Root, o.Dir = p.root, dir
+	o.Root, o.Dir, o.Audit = p.root, dir, true // for whoever has it after this one
 	c, err := local.Start(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
