@@ -124,6 +124,55 @@ func (r *rush) stuck(queue string, uids ...string) {
 	}
 }
 
+// TestMandateOfUnjudged: a gang that came when the transaction was full is not judged yet. It waits for the
+// preemptionDelay from its own denial on, though a gang that asks for the same was denied before.
+func TestMandateOfUnjudged(t *testing.T) {
+	r := newRush(false)
+	r.queue("root", rushCPU(10), nil)
+	r.queue("a", nil, rushCPU(5))
+	r.queue("b", nil, rushCPU(1))
+	r.step(QueuesSynced{})
+	r.step(ShardLinked{Incarnation: "s1"})
+	r.pass(2 * time.Second)
+	for _, uid := range numbered("b", 10) {
+		r.reserve(uid, "b", 1)
+	}
+	fillers := numbered("m", 2*r.c.cfg.BatchOps)
+	for _, uid := range fillers {
+		r.ask(uid, "b", api.FromMap(map[string]int64{"memory": 1}))
+	}
+	r.pass(preemptDelay) // a has been short for so long
+	ask := func(uid string, priority int64, claims bool) {
+		r.serial++
+		r.say(&wire.Envelope{Body: &wire.Envelope_Reserve{Reserve: &wire.Reserve{
+			Gang: &wire.GangRef{Uid: uid, Queue: "a"}, Attempt: 1, Serial: r.serial, TableEpoch: 1,
+			SinceUnixMs: r.now.UnixMilli(), Priority: priority,
+			Demand: wire.FromResources(rushCPU(1)), Preemptible: true, Claims: claims}}})
+	}
+	ask("first", 0, false) // nobody is evicted for it
+	r.pass(time.Second)
+	r.ask("occasion", "b", api.FromMap(map[string]int64{"memory": 1})) // what comes next waits for the next transaction
+	ask("second", 1, true)
+	for _, uid := range fillers {
+		g := r.c.roster.gangs[gangKey{"b", uid}]
+		r.serial++
+		r.say(&wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
+			Gang: g.ref, Attempt: 1, Serial: r.serial, TableEpoch: 1}}})
+	}
+	r.pass(rushStore)
+	second := r.c.roster.gangs[gangKey{"a", "second"}]
+	if second == nil || second.req == nil || !second.req.lacking.IsZero() || r.c.flight == nil {
+		t.Fatalf("it was judged, or no transaction is in flight: %+v", second)
+	}
+	came := r.since()
+	if r.step(Tick{}); second.mandate != nil {
+		t.Error("a mandate for a gang that was not denied yet")
+	}
+	if !r.until(time.Minute, func() bool { return r.accepted["second"] > 0 }) || r.accepted["second"] < came+preemptDelay {
+		t.Errorf("its claim was accepted after %v, the preemptionDelay is %v", r.accepted["second"]-came, preemptDelay)
+	}
+}
+
 // flooded is a world in which b borrows what is there, and a and v are entitled to it.
 func flooded() *rush {
 	r := newRush(false)
