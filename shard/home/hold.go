@@ -75,6 +75,11 @@ func (c *Core) hold(g *gang) {
 		if !c.keepRooms(g) {
 			c.claims.sayStuck(g)
 			c.searchers.freeSlot(g)
+			if c.searchers.drainedInVain(g) {
+				c.claims.withdrawRooms(g)
+				g.search.firstOrder()
+				c.mark(g)
+			}
 			return
 		}
 	default:
@@ -122,7 +127,7 @@ func (c *searchers) drains(g *gang) bool {
 		return false // they are promised nothing
 	}
 	c.wakeUp(g)
-	g.rooms.drain()
+	g.rooms.drain(c.now)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -136,5 +137,54 @@ grant g
 	s.run("held a g p1@n1")
 	if first || !asked() {
 		t.Errorf("the first of two messages says %t, the second %t", first, asked())
+	}
+}
+
+// TestDrainedInVain: the patient gang waits for nodes to become free. Where its pods differ, what it keeps meanwhile
+// may be in its own way: after a while it lets go of that, and tries other orders. Pods that are alike go on waiting.
+func TestDrainedInVain(t *testing.T) {
+	for _, c := range []struct {
+		name, cpu string
+		starts    bool
+	}{{"unlike pods", "1", true}, {"like pods", "4", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, Config{})
+			for line := range strings.Lines(`coordinator 1
+table 1 a:team b
+store 1 10
+pods 1
+summary a free=8 allocatable=8 room=1
+summary b free=0 allocatable=8 room=1
+group g min=2 queue=team
+pod p1 group=g cpu=4
+pod p2 group=g cpu=` + c.cpu + `
+grant g patient
+`) {
+				s.run(strings.TrimSpace(line))
+			}
+			g, answered, drained := s.core.gangs["g"], uint64(0), false
+			for g.state == holding && s.now.Before(epoch0.Add(time.Minute)) {
+				m := s.find("hold a g").GetHoldRequest()
+				if m.Serial == answered {
+					s.run("tick 100ms")
+					continue
+				}
+				answered = m.Serial
+				drains := slices.Contains(m.Awaits, wire.Everybody)
+				drained = drained || drains
+				answer := fmt.Sprintf("held a g %s@n1", m.Pods[0].PodUid)
+				for _, p := range m.Pods[1:] {
+					if drained && !drains { // there is room now, but not beside what it kept
+						answer += " " + p.PodUid + "@n2"
+					} else {
+						answer += " refused=1"
+					}
+				}
+				s.run(answer)
+			}
+			if started := g.state == preparing; !drained || started != c.starts {
+				t.Errorf("drained: %t; after %v it is %v", drained, s.now.Sub(epoch0), g.state)
+			}
+		})
 	}
 }

@@ -26,7 +26,7 @@ type rooms struct {
 	short  time.Time         // since when some pods have none
 
 	looked, left time.Time // when awaited pods were looked for last, and seen last
-	since        time.Time // when the gang, which is charged, began to wait for them
+	since        time.Time // when the gang, which is charged, began to wait for them, or for nodes to become free
 
 	drains bool // they wait for nodes to become free on their own
 
@@ -42,8 +42,8 @@ func (r *rooms) found() { *r = rooms{slices: r.slices} }
 // keep takes note of whether node shards may have rooms that no pod is known to have here.
 func (r *rooms) keep(rooms bool) { r.kept = rooms }
 
-// drain takes note that the rooms wait for nodes to become free on their own.
-func (r *rooms) drain() { r.drains = true }
+// drain takes note that the rooms wait, from now on, for nodes to become free on their own.
+func (r *rooms) drain(now time.Time) { r.drains, r.since = true, now }
 
 // await begins to wait for those who leave for an accepted claim.
 func (r *rooms) await(slices map[string]string) { r.since, r.slices = time.Time{}, slices }

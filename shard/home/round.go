@@ -239,6 +239,22 @@ func (c *Core) endRound(g *gang, r *round, missing []*pod) {
 	c.searchers.sleep(g, false)
 }
 
+// drainedInVain reports whether a gang that waits for nodes to become free lets go of them, and tries its pods in all
+// orders anew: where these differ, what it keeps may be in its own way, while there is room for all by now. It waits
+// for as long as it had searched before, so nodes have more time each time.
+func (c *searchers) drainedInVain(g *gang) bool {
+	if !unlike(g, false) {
+		return false
+	}
+	since := g.rooms.since
+	at := since.Add(max(c.cfg.BackoffMax, since.Sub(g.search.since)))
+	if c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	return true
+}
+
 // neverTaken returns a missing pod that no node takes, not even an empty one, nil for none, and whether none takes any.
 func (c *shards) neverTaken(r *round, missing []*pod) (never *pod, all bool) {
 	members := 0

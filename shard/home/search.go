@@ -162,6 +162,9 @@ func (s *search) backOff(pause time.Duration) { s.backoff = pause }
 // tryOrder counts an order of the pods that is tried.
 func (s *search) tryOrder() { s.orders++ }
 
+// firstOrder begins with the first order again: others have come and gone since.
+func (s *search) firstOrder() { s.order, s.orders = 0, 0 }
+
 // turnOrder goes on to the next order of the pods, and drawOrder to the next that is drawn.
 func (s *search) turnOrder() { s.order++ }
 func (s *search) drawOrder() { s.order = max(s.order+1, firstDrawn) }
