@@ -13,4 +13,5 @@
 //
 // +kubebuilder:object:generate=true
 // +groupName=scheduling.basalt.dev
+// +groupGoName=Scheduling
 package v1beta1

@@ -8,6 +8,8 @@ import (
 // PodGroup makes a gang of the pods in its namespace whose label scheduling.basalt.dev/pod-group is its name. The first
 // minCount pods are scheduled all together or not at all, each further pod by itself.
 //
+// +genclient
+// +genclient:noStatus
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=bpg,categories=basalt

@@ -11,6 +11,9 @@ import (
 // top-level queue is a child of the Queue named root. A name has at most 63 characters and 8 levels of lower-case letters,
 // digits and inner dashes. A queue whose parent does not exist is accepted, but admits nothing until the parent is created.
 //
+// +genclient
+// +genclient:nonNamespaced
+// +genclient:noStatus
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=bq,categories=basalt

@@ -5,6 +5,8 @@
 //   - A `text` block right after it is shown output: each of its lines is in what the commands print, in this order. "..." stands for
 //     anything within a line, and any number of spaces for one. The last command is run again until all is there: it may ask what
 //     becomes true a moment later.
+//   - A `go` block is a file of the module in the folder program, which requires Basalt's as those of its readers do.
+//     It compiles.
 //   - The objects of each `yaml` block are accepted by the API server, in a dry run.
 package docs
 
@@ -38,7 +40,7 @@ func TestPages(t *testing.T) {
 		t.Skip("there is no kubectl to run the commands with")
 	}
 	w := start(t)
-	for _, page := range []string{"first-gang.md", "queues.md", "versions.md"} {
+	for _, page := range []string{"first-gang.md", "queues.md", "versions.md", "develop.md"} {
 		t.Run(page, func(t *testing.T) {
 			blocks := read(t, filepath.Join(w.cluster.Root(), "deploy", "docs", page))
 			ran := 0
@@ -53,12 +55,14 @@ func TestPages(t *testing.T) {
 					w.run(t, b, shown)
 				case "yaml":
 					w.accepts(t, b)
+				case "go":
+					w.program(t, b)
 				case "text":
 					if !b.follows || i == 0 || blocks[i-1].language != "sh" {
 						t.Errorf("line %d: no commands print this:\n%s", b.line, b.text)
 					}
 				default:
-					t.Errorf("line %d: a block of %q: sh, text or yaml", b.line, b.language)
+					t.Errorf("line %d: a block of %q: sh, text, yaml or go", b.line, b.language)
 				}
 			}
 			if ran == 0 {
@@ -204,6 +208,38 @@ func (w *world) accepts(t *testing.T, b block) {
 	}
 	if out, err := w.bash(t.Context(), "kubectl apply --dry-run=server --validate=strict -f "+file); err != nil {
 		t.Errorf("line %d: %v: %s\n%s", b.line, err, out, b.text)
+	}
+}
+
+// program writes a block into a module of its own and compiles what is there.
+func (w *world) program(t *testing.T, b block) {
+	t.Helper()
+	dir, root, name := filepath.Join(w.dir, "program"), w.cluster.Root(), "main.go"
+	if strings.Contains(b.text, "testing.T") {
+		name = "main_test.go"
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const version = "basalt.dev/basalt v0.1.0"
+	own := fmt.Sprintf("module example.com/program\n\nrequire %s\n\nreplace %s => %s\n", version, version, root)
+	for file, text := range map[string]string{
+		name: b.text, "go.sum": string(sum), "go.mod": strings.Replace(string(mod), "module basalt.dev/basalt\n", own, 1),
+	} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := w.bash(t.Context(), "cd program && go vet . && go test -run '^$' ."); err != nil {
+		t.Fatalf("line %d: %v\n%s", b.line, err, out)
 	}
 }
 
