@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -336,8 +337,15 @@ func (r Resources) ToResourceList() v1.ResourceList {
 	return out
 }
 
-// FormatAmount prints an amount as a quantity.
+// FormatAmount prints an amount as a quantity. It writes 1000 cores as people do, and not as 1k.
 func FormatAmount(name string, v int64) string {
 	q := Quantity(name, v)
+	switch {
+	case q.Format != resource.DecimalSI:
+	case name != string(v1.ResourceCPU):
+		return strconv.FormatInt(v, 10)
+	case v%1000 == 0:
+		return strconv.FormatInt(v/1000, 10)
+	}
 	return q.String()
 }

@@ -297,7 +297,8 @@ func (v *view) outlookFrom(o *wire.Outlook, shown bool) *Outlook {
 	}
 	out.Message, out.Position, out.Waiting, out.Further, out.Exposed = o.GetMessage(), int(o.GetPlace()), int(o.GetWaiting()), o.GetFurther(), o.GetExposed()
 	out.Standing = standingOf(o.GetStanding())
-	if out.AheadTotal = int(o.GetAheadTotal()); !o.GetGranted() && o.GetShort() > 0 && len(out.Turns) == 0 {
+	out.AheadTotal = int(o.GetAheadTotal())
+	if !o.GetGranted() && (o.GetStanding() == nil || o.GetShort() > 0 && len(out.Turns) == 0) {
 		out.Position, out.Waiting = 0, 0 // it waits for an edit: it has no turn
 	}
 	for _, g := range o.GetAhead() {

@@ -147,7 +147,7 @@ func TestParsePlanned(t *testing.T) {
 		"pods=3,queue=a":                                  "a 3 [pods=3] [] 0 true",
 		"queue=a,priority=-5,preemptionPolicy=Never":      "a 1 [pods=1] [] -5 false",
 		"queue=a,preemptionPolicy=PreemptLowerPriority":   "a 1 [pods=1] [] 0 true",
-		"queue=a,cpu=0.1,pods=100000,hugepages-2Mi=512Mi": "a 100000 [cpu=10k hugepages-2Mi=50000Gi pods=100k] [] 0 true",
+		"queue=a,cpu=0.1,pods=100000,hugepages-2Mi=512Mi": "a 100000 [cpu=10000 hugepages-2Mi=50000Gi pods=100000] [] 0 true",
 	} {
 		p, err := ParsePlanned(text, "ns")
 		demand, _ := wire.ToResources(p.GetDemand())
