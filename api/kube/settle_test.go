@@ -25,6 +25,7 @@ type answer struct {
 	version string
 	node    string
 	field   string // that is invalid
+	owners  []metav1.OwnerReference
 }
 
 func found(version, node string) answer {
@@ -43,7 +44,7 @@ func (a answer) write(w http.ResponseWriter) {
 	if a.code == 200 {
 		pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 		pod.Namespace, pod.Name, pod.ResourceVersion = "ns", "p", a.version
-		pod.UID, pod.Spec.NodeName = types.UID(a.uid), a.node
+		pod.UID, pod.Spec.NodeName, pod.OwnerReferences = types.UID(a.uid), a.node, a.owners
 		o = pod
 	}
 	w.WriteHeader(a.code)

@@ -89,6 +89,24 @@ func (c *Clients) Look(ctx context.Context, p Pod) (Resolution, error) {
 	return Resolution{Node: pod.Spec.NodeName, Version: pod.ResourceVersion}, nil
 }
 
+// Controller returns which object controls a pod, nil if none does or the pod is gone.
+func (c *Clients) Controller(ctx context.Context, p Pod) (*v1.ObjectReference, error) {
+	pod, err := c.Core.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != p.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil, nil
+	}
+	return &v1.ObjectReference{
+		APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: p.Namespace, Name: owner.Name, UID: owner.UID,
+	}, nil
+}
+
 // Evict removes a pod the way kube-scheduler preempts: the condition first, then the delete. A pod that is gone is no
 // error. Where the API server refuses the condition for good, the pod is deleted without it.
 func (c *Clients) Evict(ctx context.Context, p Pod, message string) error {

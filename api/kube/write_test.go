@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/kube"
@@ -86,6 +88,38 @@ func TestExplainAnswers(t *testing.T) {
 	}
 	if version, err := client.ExplainPod(t.Context(), pod, "4711", "x", "y"); err == nil || version != "" || !strings.Contains(err.Error(), "explain pod ns/p") {
 		t.Errorf("%q, %v", version, err)
+	}
+}
+
+// The controller of a pod is that owner which controls it, of the pod that was meant.
+func TestControllerAnswers(t *testing.T) {
+	owned := found("8", "")
+	owned.owners = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "o"},
+		{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "j", Controller: new(true)},
+	}
+	job := "batch/v1 Job ns/train j"
+	for _, c := range []struct {
+		what, uid string
+		answer    answer
+		want      string
+		fails     bool
+	}{
+		{"a pod of a Job", "u", owned, job, false},
+		{"another pod of its name", "v", owned, "", false},
+		{"a pod without a controller", "u", found("8", ""), "", false},
+		{"a pod that is gone", "u", answer{code: 404}, "", false},
+		{"a server that fails", "u", answer{code: 500}, "", true},
+	} {
+		client, _ := answers(t, c.answer)
+		owner, err := client.Controller(t.Context(), kube.Pod{Namespace: "ns", Name: "p", UID: c.uid})
+		got := ""
+		if owner != nil {
+			got = fmt.Sprintf("%s %s %s/%s %s", owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID)
+		}
+		if got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s: %q, %v", c.what, got, err)
+		}
 	}
 }
 

@@ -129,9 +129,10 @@ type EvictPod struct {
 	Attempt uint64 // that is closed
 }
 
-// PodGroupEvent asks for a Kubernetes event on a PodGroup, or on a pod, where Kind is ImpliedGroup.
+// PodGroupEvent asks for a Kubernetes event on a PodGroup, or, where Kind is ImpliedGroup, on a pod or its controller.
 type PodGroupEvent struct {
 	Kind                 api.GroupKind
+	Controller           bool // of the pod that is named
 	Namespace, Name, UID string
 	Warning              bool
 	Reason, Message      string

@@ -74,8 +74,12 @@ func (c *common) obstacle(g *gang) report.Reason {
 		return report.PodNotReady()
 	}
 	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
-	if len(g.members) < least {
+	switch pods := len(g.members); {
+	case pods >= least:
+	case g.name.Kind == api.ImpliedGroup:
 		words.Message += report.MadeInTurn(makerOf(g))
+	default:
+		words.Message += report.TooFewName(pods, g.name.Kind)
 	}
 	return words
 }

@@ -69,9 +69,11 @@ func (c *reports) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 			at = moved
 		}
 	}
-	if !r.AtOnce() {
-		at = at.Add(c.cfg.ConditionAfter)
+	of := r
+	if p.refusal() == nil {
+		of = g.blocked
 	}
+	at = at.Add(c.patience(g, of))
 	if p.retells(r) {
 		at = api.Later(at, p.retellAt)
 		if c.gist(r.Message) == p.gist {
@@ -201,7 +203,7 @@ func (c *reports) conditionWritten(w write, e event.StatusWritten) {
 		case again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace: // the rest of what is allowed is for what is told first
 			c.EventsDropped++
 		default:
-			c.tellPod(p, w.message)
+			c.tellPod(p, w.reason, w.message)
 		}
 	default: // it may have been written
 		p.shows()

@@ -11,28 +11,54 @@ import (
 	"basalt.dev/basalt/shard/home/report"
 )
 
-// Kubernetes events, where users look first: FailedScheduling on pods and PodGroups that wait, each with the condition that says the same,
-// Scheduled on PodGroups, and what somebody has to look at. An event is told once and not again if it is lost: what holds is in the
-// conditions. Those that many objects can cause have a budget, of which no namespace gets more than a part.
+// Kubernetes events, where users look first: FailedScheduling on pods and PodGroups that wait, each with the condition
+// that says the same, and once on the controller of such pods; Scheduled on PodGroups; what somebody has to look at.
+// An event is told once and not again if it is lost: what holds is in the conditions. Those that many objects can cause
+// have a budget, of which no namespace gets more than a part.
 const (
 	eventsByNamespace = 10 // events a second that a namespace may cause, and
 	eventsAtOnce      = 50 // at once
 )
 
-// tell has users told something at an object, if there is budget for it.
-func (c *reports) tell(about event.PodGroupEvent) {
+// tell has users told something at an object, and reports whether there was budget for it.
+func (c *reports) tell(about event.PodGroupEvent) bool {
 	if c.eventsSpent.Spent(c.now, about.Namespace) >= eventsAtOnce || !c.eventTokens.Take(c.now) {
 		c.EventsDropped++
-		return
+		return false
 	}
 	c.eventsSpent.Spend(c.now, about.Namespace, 1)
 	c.emit(about)
+	return true
 }
 
-// tellPod says at a pod why it waits. It goes with a condition, which has a budget.
-func (c *reports) tellPod(p *pod, message string) {
-	c.tell(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
-		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(message)})
+// controllersAgain is how long a controller is not told the same again of its other pods.
+const controllersAgain = 10 * time.Minute
+
+// ofController is a controller of pods and a reason why some of them wait.
+type ofController struct {
+	owner  uint64
+	reason string
+}
+
+// tellController says at the controller of a pod, such as a Job, what is to be said at the pod: whoever made it looks
+// there first. It says so of one pod for each reason.
+func (c *reports) tellController(p *pod, reason string, said event.PodGroupEvent) {
+	of := ofController{p.Owner, reason}
+	if at, told := c.controllers.get(of); !p.Owned() || told && c.now.Before(at.Add(controllersAgain)) {
+		return
+	}
+	said.Controller, said.Message = true, report.Short("pod "+p.Name+": "+said.Message)
+	if c.tell(said) {
+		c.controllers.put(of, c.now)
+	}
+}
+
+// tellPod says at a pod, and at its controller, why it waits. It goes with a condition, which has a budget.
+func (c *reports) tellPod(p *pod, reason, message string) {
+	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
+		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(message)}
+	c.tellController(p, reason, said)
+	c.tell(said)
 }
 
 // tellUnheeded says at a pod that it is placed without what nobody can heed: its wishes, words that only look like
@@ -48,12 +74,36 @@ func (c *reports) tellUnheeded(p *pod) {
 		if strings.HasPrefix(p.Unheeded, "metadata.") {
 			said.Reason = v1beta1.ReasonUnknownKey
 		}
+		c.tellController(p, said.Reason, said)
 		c.tell(said)
 	}
 	if words := c.rules.repellers.ignored(p.Pod); words != "" {
 		said.Reason, said.Message = v1beta1.ReasonAntiAffinityIgnored, words
 		c.tell(said)
 	}
+}
+
+// hopelessAfter is how long a gang or a pod waits before users are told of what somebody has to change.
+const hopelessAfter = 2 * time.Second
+
+// patience returns for how long a gang or a pod waits for a reason before users are told. Where somebody has to change
+// something, that is only as long as it may take until what they have made is seen.
+func (c *reports) patience(g *gang, r report.Reason) time.Duration {
+	switch {
+	case r.AtOnce():
+		return 0
+	case !r.Soon(), g.orphan && g.ofVolcano(): // whose controllers make the PodGroup after the pod
+		return c.cfg.ConditionAfter
+	}
+	return hopelessAfter
+}
+
+// ofVolcano reports whether a pod of the gang names a PodGroup of Volcano's.
+func (g *gang) ofVolcano() bool {
+	for _, p := range g.members {
+		return p.InGroup.Kind == api.VolcanoGroup
+	}
+	return false
 }
 
 // tellWaiting says at a PodGroup why its gang waits, when it has waited for as long as its pods do before they are told.
@@ -65,7 +115,7 @@ func (c *reports) tellWaiting(g *gang, now report.Reason) {
 	if g.told == now.Code || c.reasons.awaitsWords(g) {
 		return
 	}
-	if due := g.age().Add(c.cfg.ConditionAfter); !now.AtOnce() && c.now.Before(due) {
+	if due := g.age().Add(c.patience(g, now)); c.now.Before(due) {
 		c.wakeAt(g, due)
 		return
 	}

@@ -33,7 +33,8 @@ type reports struct {
 	eventTokens fair.Tokens
 	eventsSpent fair.Budget
 	positionsAt time.Time
-	inPosition  []*gang // those with a position
+	inPosition  []*gang                         // those with a position
+	controllers recent[ofController, time.Time] // what they were told of their pods, and when
 }
 
 type writeKind uint8
@@ -96,16 +97,21 @@ func (c *reports) statement(g *gang) report.Statement {
 
 // publish writes the status of a gang's group when it is due, or has the gang looked at when it is.
 func (c *reports) publish(g *gang) {
-	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() || !c.podGroups.Writable(g.status) || !c.writesGroup(g) {
+	if g.group == nil || !g.ownerless.IsZero() || g.tally.bound > 0 && g.charge.elsewhere() ||
+		g.status.Gone() || !c.writesGroup(g) {
 		return
 	}
 	own := g.name.Kind == api.BasaltGroup
 	var say report.Statement
-	var status api.GroupStatus // of a group of another kind
 	if own {
 		say = c.statement(g)
-		c.tellWaiting(g, say.Now)
-	} else {
+		c.tellWaiting(g, say.Now) // whether or not the last write is answered
+	}
+	if !c.podGroups.Writable(g.status) {
+		return
+	}
+	var status api.GroupStatus // of a group of another kind
+	if !own {
 		status = c.groupStatus(g)
 		say = report.OfGroup(status)
 	}

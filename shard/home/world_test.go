@@ -1441,7 +1441,10 @@ func (w *world) calm() {
 		}
 		for _, name := range api.SortedKeys(w.pods) {
 			if p := w.pods[name]; p.node != "" && !p.finished && w.now.Sub(p.boundAt) > 15*time.Second {
-				if g := w.groups[p.group]; g == nil || w.gangOf(p) != g.uid || g.completed || i > 3000 && !p.owned {
+				g := w.groups[p.group]
+				// A gang has its minimum, too, with pods that ended and were bound before its home knew of them.
+				late := i > 3000 && (!p.owned || g != nil && shows(g.status, v1beta1.ConditionPodGroupInitiallyScheduled))
+				if g == nil || w.gangOf(p) != g.uid || g.completed || late {
 					w.finish(p)
 				}
 			}

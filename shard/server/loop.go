@@ -282,6 +282,10 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	case event.NodeEvent:
 		l.events.node(o)
 	case event.PodGroupEvent:
+		if o.Controller {
+			l.others.do(o.Namespace, func(ctx context.Context) { l.tellController(ctx, o) })
+			return
+		}
 		l.events.podGroup(o)
 
 	case event.Span:
@@ -291,6 +295,18 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 			l.metrics.brokenInvariants.Inc()
 		}
 		l.log.LogAttrs(ctx, o.Level, o.Message, o.Attrs...)
+	}
+}
+
+// tellController writes an event about the controller of a pod, if the pod is still there and has one.
+func (l *loop) tellController(ctx context.Context, o event.PodGroupEvent) {
+	owner, err := l.clients.Controller(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID})
+	if err != nil {
+		l.log.Warn("cannot say at the controller of a pod why it waits", "pod", o.Namespace+"/"+o.Name, "error", err)
+		return
+	}
+	if owner != nil {
+		l.events.About(*owner, o.Warning, o.Reason, "Scheduling", o.Message)
 	}
 }
 

@@ -268,8 +268,14 @@ func (w *world) closedQueue(t *testing.T) {
 	w.pod(t, ns, "p", inGroup("g"))
 	w.noQuota(t, ns, "g", v1beta1.ReasonQueueClosed, `"shut"`, "closed")
 	w.podSays(t, ns, "p", "QuotaExceeded", `"shut"`, "closed")
+	// Who made the pod looks at what made it.
+	w.pod(t, ns, "q", label(api.LabelQueue, "shut.leaf"), func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "batch/v1", Kind: "Job", Name: ns + "-job", UID: "of-a-job", Controller: new(true)}}
+	})
+	w.eventOn(t, "Job", ns+"-job", "pod q: queue", `"shut"`, "closed")
 	w.patchQueue(t, "shut", `{"spec":{"closed":false}}`)
-	w.bound(t, ns, "p")
+	w.bound(t, ns, "p", "q")
 }
 
 // unprotected: somebody's admission policy refuses the finalizer without which nothing is admitted.
@@ -352,7 +358,8 @@ func (w *world) fewPods(t *testing.T) {
 	w.group(t, ns, "g", "", 3)
 	w.pod(t, ns, "a", inGroup("g"))
 	w.pod(t, ns, "b", inGroup("g"))
-	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "2 of the 3 pods",
+		"only 2 pods name the PodGroup (label scheduling.basalt.dev/pod-group)")
 	w.groupSays(
 		t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNotEnoughPods, "2 of the 3 pods")
 	w.podSays(t, ns, "a", "NotEnoughPods", "2 of the 3 pods")
@@ -398,7 +405,7 @@ func (w *world) largePod(t *testing.T) {
 	w.groupSays(t, ns, "g", v1beta1.ConditionPodGroupInitiallyScheduled, no, v1beta1.ReasonNoNodeFits)
 	w.podSays(t, ns, "p", "Unschedulable", "example.com/large=2")
 	w.pod(t, ns, "cores", asks("cpu", "1000"))
-	w.podSays(t, ns, "cores", "Unschedulable", "cpu=1k")
+	w.podSays(t, ns, "cores", "Unschedulable", "cpu=1000")
 	// Not tried until nodes change; then it is.
 	patch := []byte(`{"status":{"capacity":{"example.com/large":"2"},"allocatable":{"example.com/large":"2"}}}`)
 	if _, err := w.kube.Core.CoreV1().Nodes().Patch(t.Context(), "node-0", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
@@ -712,7 +719,7 @@ func (w *world) gated(t *testing.T) {
 	w.pod(t, ns, "open", inGroup("g"))
 	w.pod(t, ns, "gated", inGroup("g"), gate)
 	w.pod(t, ns, "alone", gate)
-	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of the 2 pods", "1 more have scheduling gates")
+	w.noQuota(t, ns, "g", v1beta1.ReasonNotEnoughPods, "1 of the 2 pods", "1 more has scheduling gates")
 	w.healthy(t)
 	w.unbound(t, ns, "open", "gated", "alone")
 	for _, name := range []string{"gated", "alone"} {

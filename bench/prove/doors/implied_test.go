@@ -68,7 +68,7 @@ func TestImplied(t *testing.T) {
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 	})
 	w.pod("set-1", "", "", "1", group)
-	w.waits("set-1", "NotEnoughPods", "1 of the 2 pods that start together can be scheduled, 1 more have scheduling gates")
+	w.waits("set-1", "NotEnoughPods", "1 of the 2 pods that start together can be scheduled, 1 more has scheduling gates")
 	if _, err := w.kube.Core.CoreV1().Pods("default").Patch(t.Context(), "set-0", "application/merge-patch+json", []byte(`{"spec":{"schedulingGates":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

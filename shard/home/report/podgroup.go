@@ -94,8 +94,8 @@ func (l *statusLine) first() (*[]waiting, turnOf) {
 // PodGroups decides when statuses of PodGroups are written. There is one latest statement for each. What changes faster than it may be
 // written is never queued: only the last of it is written. What equals what the object shows is not written.
 //
-// A gang that is placed at once gets one write: what is on its way is given Config.StatusEvery to arrive. A reason that somebody has
-// to act on is written at once.
+// A gang that is placed at once gets one write: what is on its way is given Config.StatusEvery to arrive, and once all
+// of its pods are bound, the status is written. A reason that somebody has to act on is written at once.
 type PodGroups struct {
 	cfg    Config
 	tokens fair.Tokens
@@ -106,6 +106,9 @@ type PodGroups struct {
 func NewPodGroups(cfg Config) PodGroups {
 	return PodGroups{cfg: cfg, tokens: fair.Tokens{Rate: cfg.StatusBudget}}
 }
+
+// Gone reports whether the PodGroup did not exist any more when its status was last written.
+func (p *PodGroup) Gone() bool { return p.gone }
 
 // Writable reports whether a status may be written when it has changed: it is not if its object is gone, or while a write is
 // not answered.
@@ -132,7 +135,7 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	}
 	var due time.Time
 	switch {
-	case line == news && (say.Reserved.Urgent() || say.Scheduled.Urgent()):
+	case line == news && (say.Reserved.Urgent() || say.Scheduled.Urgent() || p.starts(&say)):
 		due = api.Later(now, p.lastAt.Add(r.cfg.StatusEvery))
 	case line == news || say.Generation != p.said.Generation:
 		due = api.Later(p.since.Add(r.cfg.StatusEvery), p.lastAt.Add(r.cfg.StatusEvery))
@@ -151,6 +154,12 @@ func (r *PodGroups) Publish(now time.Time, namespace, uid string, p *PodGroup, s
 	}
 	p.queued = noTurn
 	return true, again
+}
+
+// starts reports whether a statement is the first one of a start, and counts all pods as bound: nothing else is on its
+// way.
+func (p *PodGroup) starts(say *Statement) bool {
+	return say.Scheduled.Yes && !p.said.Scheduled.Yes && say.Bound > 0 && say.Bound == say.Pods
 }
 
 // Turns calls publish for as many of the PodGroups that wait as the budget allows, for each namespace in turn. Asking by themselves,

@@ -34,6 +34,7 @@ type effect struct {
 	atOnce   bool   // pods show it at once, not after they have waited for a while
 	next     string // what happens next
 	hopeless bool   // nothing, before somebody changes an object or adds nodes
+	soon     bool   // ... one that others change: a queue is opened, a PodGroup made
 	evicted  bool   // the gang is evicted as a whole, and an event has said so
 }
 
@@ -49,19 +50,25 @@ var effects = map[string]effect{
 	v1beta1.ReasonUnpreemptible:          {charge: true, urgent: true, placing: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when gangs end that may not be evicted either, or what the queue deserves is raised"},
 	v1beta1.ReasonQueueNotFound:          {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when the Queue exists"},
 	v1beta1.ReasonParentNotFound:         {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "it is admitted when all ancestors of its queue exist"},
-	v1beta1.ReasonQueueClosed:            {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, next: "it is admitted when the queue is opened"},
 	v1beta1.ReasonQueueNotLeaf:           {charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until it names a queue without children"},
 	v1beta1.ReasonQueueNotAllowed:        {charge: true, urgent: true, pod: v1beta1.ReasonQueueNotAllowed, hopeless: true, next: "nothing, until the labels of its namespace match the namespaceSelector, or it names another queue"},
 	v1beta1.ReasonQueueMismatch:          {urgent: true, pod: v1beta1.ReasonQuotaExceeded, hopeless: true, next: "nothing, until its pods name one queue"},
 	v1beta1.ReasonNotEnoughPods:          {placing: true, pod: v1beta1.ReasonNotEnoughPods, next: "it asks for quota when enough of its pods can be scheduled"},
 	v1beta1.ReasonNotEnoughPodsOfTask:    {placing: true, pod: v1beta1.ReasonNotEnoughPodsOfTask, next: "it asks for quota when enough pods of each task can be scheduled"},
-	v1beta1.ReasonPodGroupNotFound:       {pod: v1beta1.ReasonPodGroupNotFound, next: "it is scheduled when the PodGroup that it names exists"},
 	v1beta1.ReasonUnschedulable:          {placing: true, pod: v1beta1.ReasonUnschedulable, next: "it searches again when capacity is freed or nodes change, and at the latest after 30s"},
 	v1beta1.ReasonConstraintUnmet:        {placing: true, pod: v1beta1.ReasonConstraintUnmet, next: "it searches again when other pods come or go, and at the latest after 30s"},
 	v1beta1.ReasonVolumesNotBound:        {placing: true, pod: v1beta1.ReasonVolumesNotBound, next: "it is placed again, after 30s at the latest"},
 	v1beta1.ReasonNeverFits:              {urgent: true, placing: true, pod: v1beta1.ReasonNeverFits, hopeless: true, next: "it is tried again when a capability is raised, or it asks for less"},
 	v1beta1.ReasonNoNodeFits:             {urgent: true, placing: true, pod: v1beta1.ReasonUnschedulable, hopeless: true, next: "it searches again when nodes are added or change"},
 
+	v1beta1.ReasonQueueClosed: {
+		charge: true, urgent: true, pod: v1beta1.ReasonQuotaExceeded, soon: true,
+		next: "it is admitted when the queue is opened",
+	},
+	v1beta1.ReasonPodGroupNotFound: {
+		pod: v1beta1.ReasonPodGroupNotFound, soon: true,
+		next: "it is scheduled when the PodGroup that it names exists",
+	},
 	v1beta1.ReasonSupplyExceeded: {
 		charge: true, placing: true, pod: v1beta1.ReasonUnschedulable,
 		next: "it is admitted once capacity is freed or added and it is first in fair-share order",
@@ -105,6 +112,9 @@ func (r Reason) Blocks() bool { return effects[r.Code].pod != "" && !effects[r.C
 
 // Hopeless reports whether waiting alone does not help.
 func (r Reason) Hopeless() bool { return effects[r.Code].hopeless }
+
+// Soon reports whether users are told of the reason soon, as waiting for longer would show nothing else.
+func (r Reason) Soon() bool { return effects[r.Code].hopeless || effects[r.Code].soon }
 
 // Next says what happens next to pods that wait for the reason.
 func (r Reason) Next() string { return effects[r.Code].next }
@@ -170,19 +180,33 @@ func PodWithheld() Reason {
 // NotEnoughPods says that fewer pods than the minimum may be placed.
 func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
 	words := fmt.Sprintf("%d of the %d pods that start together can be scheduled", have, least)
-	if failed > 0 {
-		words += fmt.Sprintf(", %d have failed", failed)
+	add := func(n int, one, many string) {
+		switch n {
+		case 0:
+		case 1:
+			words += ", 1 " + one
+		default:
+			words += fmt.Sprintf(", %d %s", n, many)
+		}
 	}
-	if gated > 0 {
-		words += fmt.Sprintf(", %d more have scheduling gates", gated)
-	}
-	if withheld > 0 {
-		words += fmt.Sprintf(", %d more name a scheduler whose Lease (%s) Basalt does not hold", withheld, api.VolcanoLease)
-	}
-	if refused > 0 {
-		words += fmt.Sprintf(", %d are rejected", refused)
-	}
+	add(failed, "has failed", "have failed")
+	add(gated, "more has scheduling gates", "more have scheduling gates")
+	lease := " a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"
+	add(withheld, "more names"+lease, "more name"+lease)
+	add(refused, "is rejected", "are rejected")
 	return Reason{v1beta1.ReasonNotEnoughPods, words}
+}
+
+// TooFewName says, after NotEnoughPods, how many pods name a group, and where, if these are too few: a label may be
+// misspelt.
+func TooFewName(pods int, kind api.GroupKind) string {
+	switch pods {
+	case 0:
+		return fmt.Sprintf(": no pod names the %s (%s)", kind, kind.NamedIn())
+	case 1:
+		return fmt.Sprintf(": only 1 pod names the %s (%s)", kind, kind.NamedIn())
+	}
+	return fmt.Sprintf(": only %d pods name the %s (%s)", pods, kind, kind.NamedIn())
 }
 
 // MadeInTurn says how the controller of a gang's pods is told to make them at once, where fewer than the minimum exist.
