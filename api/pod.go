@@ -43,7 +43,7 @@ type Pod struct {
 	PreemptionNever bool // spec.preemptionPolicy is Never: nothing is evicted for it
 	GroupKind       GroupKind
 
-	GraceSeconds int32  // spec.terminationGracePeriodSeconds
+	Runs
 	DeletionCost int32  // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
 	Owner        uint64 // PodID of its controller, which would make it again; 0 for none
 	End          End    // of a finished pod
@@ -101,6 +101,12 @@ func CompareSurplus(a, b *Pod) int {
 
 // PodID is the short form of a pod's UID in reservations. UIDs are drawn by the API server, so nobody can choose two that collide.
 func PodID(uid string) uint64 { return xxhash.Sum64String(uid) }
+
+// Runs is how long a pod runs.
+type Runs struct {
+	GraceSeconds int32 // spec.terminationGracePeriodSeconds
+	LimitSeconds int32 // it runs for so long at most, as it says; 0 where it says nothing
+}
 
 // Refusal says why an object is not acted on, for its user.
 type Refusal struct {
@@ -270,6 +276,8 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		out.GraceSeconds = int32(max(0, min(*s, maxGrace)))
 	}
+	limit, unreadable := runsFor(p)
+	out.LimitSeconds = limit
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			out.Condition.Reason, out.Condition.Message = c.Reason, c.Message
@@ -292,14 +300,14 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	out.Claims = namedClaims(p)
 	terms, excess := repels(p)
 	if out.Ours && out.Node == "" {
-		var field, unreadable string
+		var field, unread string
 		reach, field = unsupported(p, requests, cluster, &rules)
 		out.Unbound, out.Scarce, out.Tied, out.Note = reach.Unbound, reach.Scarce, reach.Tied, reach.Note
-		joined, unreadable = joinsOf(p, len(reach.Where) > 0)
-		unreadable = cmp.Or(unreadable, unreadableRepels(terms))
+		joined, unread = joinsOf(p, len(reach.Where) > 0)
+		unread = cmp.Or(unread, unreadableRepels(terms), unreadable)
 		onePod, many := onePodTerms(p.Namespace, reach.OnePod)
 		terms = append(terms, onePod...)
-		field = cmp.Or(field, excess, unreadable, many)
+		field = cmp.Or(field, excess, unread, many)
 		if field == "" && out.Unlisted {
 			field = fmt.Sprintf("metadata.labels: they have %s bytes, the limit is %d", wide, maxLabelBytes)
 		}

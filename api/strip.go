@@ -20,7 +20,8 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		ObjectMeta: StripMeta(&p.ObjectMeta, LabelPodGroup, LabelQueue, LabelPreemptible, LabelGang),
 		Spec: v1.PodSpec{
 			SchedulerName: s.SchedulerName, NodeName: s.NodeName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
-			NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, Affinity: affinity,
+			ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
+			NodeSelector:          s.NodeSelector, Tolerations: s.Tolerations, Affinity: affinity,
 			TopologySpreadConstraints: spread, SchedulingGroup: s.SchedulingGroup,
 			Overhead: s.Overhead, Containers: stripContainers(s.Containers), InitContainers: stripContainers(s.InitContainers),
 		},
@@ -86,6 +87,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		}
 	}
 	stripGroups(out, p)
+	if says := p.Annotations[AnnotationMaxRuntime]; says != "" {
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, AnnotationMaxRuntime, Shorten(says, maxRuntimeWord))
+	}
 	if s.NodeName != "" {
 		if cost := deletionCost(p); cost != 0 {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1.PodDeletionCost, strconv.Itoa(int(cost)))

@@ -67,6 +67,9 @@ func TestStripping(t *testing.T) {
 			if c.Intn(8) == 0 {
 				(*l)[api.AnnotationGangLabels] = "app"
 			}
+			if n := len(*l); n%3 == 1 {
+				(*l)[api.AnnotationMaxRuntime] = []string{"90s", "12h", "never", "1" + strings.Repeat("0", 60) + "h"}[n/3%4]
+			}
 			if n := len(*l); n > 0 {
 				(*l)[v1.PodDeletionCost] = strings.Repeat("0", 3*n) + strconv.Itoa(n)
 			}

@@ -43,6 +43,7 @@ type reservation struct {
 	attempt     uint64
 	revision    int64 // ModRevision; 0 while its transaction is in flight
 	granted     int64 // Unix ms of its first charge, 0 before
+	runs        int64 // it is past its limit so many ms later; 0: it has none
 	closing     bool
 	forced      bool
 	preemptible bool
@@ -186,7 +187,7 @@ func (r *reservation) spares(now time.Time, least time.Duration) string {
 		return claimedAlready
 	case !r.preemptible || r.forced:
 		return notPreemptible
-	case now.UnixMilli()-r.granted < least.Milliseconds() && !fault.On(fault.RuntimeForgotten):
+	case now.UnixMilli() < r.protectedUntil(least) && !fault.On(fault.RuntimeForgotten):
 		return tooYoung
 	}
 	return ""

@@ -1,12 +1,10 @@
 package coordinator
 
 import (
-	"cmp"
 	"container/heap"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -70,6 +68,7 @@ type candidate struct {
 	amounts  api.Resources // that it would free
 	priority int64
 	granted  int64
+	overran  bool // it runs past its limit
 	uid      string
 	attempt  uint64
 	spare    int
@@ -84,7 +83,7 @@ type found struct {
 // add returns a gang with a reservation as a candidate.
 func (f *found) add(now time.Time, g *gang, d *side, h holding) {
 	f.all = append(f.all, candidate{g, g.ref, d, h.amounts, h.priority,
-		g.res.granted, g.key.uid, g.res.attempt, g.res.offers(now)})
+		g.res.granted, g.res.overran(now), g.key.uid, g.res.attempt, g.res.offers(now)})
 	f.order = append(f.order, &f.all[len(f.all)-1])
 }
 
@@ -114,9 +113,11 @@ type side struct {
 	wire      []*wire.Amount // and the same for the mandate
 }
 
-// standingOf is the number by which a mandate names all gangs of a queue and a priority.
+// standingOf is the number by which a mandate names all gangs of a queue and a priority that run past their limits, or
+// all that do not.
 type standingOf struct {
 	priority int64
+	overran  bool
 	number   uint32
 }
 
@@ -157,7 +158,7 @@ func (s *offer) admits(now time.Time, g *gang, least time.Duration) bool {
 	case notPreemptible:
 		s.exempt++
 	case tooYoung:
-		if at := time.UnixMilli(g.res.granted).Add(least); s.soonest.IsZero() || at.Before(s.soonest) {
+		if at := time.UnixMilli(g.res.protectedUntil(least)); s.soonest.IsZero() || at.Before(s.soonest) {
 			s.soonest = at
 		}
 	}
@@ -221,11 +222,6 @@ func (s *offer) cover(lacks []lack) bool {
 		}
 	}
 	return len(s.gangs) > 0 && len(lacks) > 0
-}
-
-// goesFirst is the order in which gangs of one leaf are taken: the lowest priority, and of those the one that was granted last.
-func goesFirst(a, b *candidate) int {
-	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.granted, a.granted), strings.Compare(a.uid, b.uid))
 }
 
 // preemptible returns the gangs that may be preempted for an ask.
@@ -534,10 +530,12 @@ func (s *offer) fill(a ask, rule wire.Rule, m *wire.Mandate) {
 	for i := range s.gangs {
 		v, w := s.gangs[i], &block[i]
 		d := v.side
-		at := slices.IndexFunc(d.standings, func(o standingOf) bool { return o.priority == v.priority })
+		at := slices.IndexFunc(d.standings, func(o standingOf) bool {
+			return o.priority == v.priority && o.overran == v.overran
+		})
 		if at < 0 {
 			standings++
-			at, d.standings = len(d.standings), append(d.standings, standingOf{v.priority, standings})
+			at, d.standings = len(d.standings), append(d.standings, standingOf{v.priority, v.overran, standings})
 		}
 		if d.wire == nil || !slices.Equal(d.amounts, v.amounts) {
 			d.amounts, d.wire = v.amounts, wire.FromResources(v.amounts)

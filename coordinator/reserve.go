@@ -35,6 +35,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
+	g.res.runs = max(0, r.GetRunsMs())
 	c.ledger.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "part of a reservation ignored", "key", s.Key, "error", err)
@@ -109,7 +110,7 @@ func (r *reservation) chargedFor(now time.Time, q *request) {
 	r.follow(q)
 	r.least = q.least
 	if r.granted == 0 {
-		r.granted = now.UnixMilli()
+		r.granted, r.runs = now.UnixMilli(), q.runs
 	}
 }
 
@@ -140,7 +141,7 @@ func (c *Core) put(b *batch, g *gang) {
 		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
 		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least),
-		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(r.most)}
+		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(r.most), RunsMs: r.runs}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

@@ -550,7 +550,7 @@ func (p *player) do(words []string) {
 			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
 			Repairs: a.has("repairs")}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term=
-		// pods=1,2 least= ns= trace=ID/SPAN patient single
+		// pods=1,2 least= runs=SECONDS ns= trace=ID/SPAN patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
@@ -559,6 +559,7 @@ func (p *player) do(words []string) {
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps") && !a.has("bare"), Kept: a.has("keeps"), Claims: !a.has("never"), Vain: a.has("vain"), Least: uint32(a.number("least", 0))}
 		m.Started, m.Mends = a.has("started"), a.has("mends")
+		m.RunsMs = 1000 * a.number("runs", 0)
 		if trace, span, traced := strings.Cut(a.values["trace"], "/"); traced {
 			m.Trace = &wire.Trace{TraceId: []byte(trace), SpanId: []byte(span)}
 		}

@@ -31,6 +31,7 @@ type request struct {
 	claims      bool // others may be evicted for it
 	vain        bool // no node would take it
 	least       int
+	runs        int64      // ms after which it is past its limit, from when it is granted; 0: it has none
 	mends       bool       // it asks for pods of its minimum that it lost: without them it does nothing with all it has
 	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 

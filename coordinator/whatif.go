@@ -497,7 +497,7 @@ func (c *Core) exposed(now time.Time, g *gang) string {
 	}
 	if why, by := g.reclaimers(); by != nil {
 		words = append(words, fmt.Sprintf("queues below %q that are to have what it uses may take it back: %s", by.path, why))
-		if r := g.res; now.UnixMilli()-r.granted < r.queue.minRuntime(wire.Rule_RULE_RECLAIM).Milliseconds() {
+		if r := g.res; now.UnixMilli() < r.protectedUntil(r.queue.minRuntime(wire.Rule_RULE_RECLAIM)) {
 			words[0] += fmt.Sprintf("; not before it has run for %v", r.queue.minRuntime(wire.Rule_RULE_RECLAIM))
 		}
 	} else {

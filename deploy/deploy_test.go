@@ -873,6 +873,13 @@ func TestBadInputIsRefused(t *testing.T) {
 			[]string{"spec.minResources", "requests.cpu", "cannot be limited"}},
 		{"repair for ever", "queues", queue("q", `{"repairFor":"169h"}`), []string{"spec.repairFor", "must be at most 168h"}},
 		{"a time before the past", "queues", queue("q", `{"staleAfter":"-1m"}`), []string{"spec.staleAfter", "not negative"}},
+		{"a limit of more than a year", "queues", queue("q", `{"maxRuntime":"8761h"}`),
+			[]string{"spec.maxRuntime", "must be from 1s to 8760h"}},
+		{"no time at all", "queues", queue("q", `{"defaultRuntime":"0s"}`),
+			[]string{"spec.defaultRuntime", "must be from 1s to 8760h"}},
+		{"a gang of no time", "podgroups",
+			podGroup("g", `{"maxRuntimeSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.maxRuntimeSeconds", "greater than or equal to 1"}},
 		{"stale at once", "podgroups", podGroup("g", `{"staleAfter":"0s","schedulingPolicy":{"gang":{"minCount":1}}}`),
 			[]string{"spec.staleAfter", "must be from 1s to 168h"}},
 		{"a timeout of 0", "podgroups", podGroup("g", `{"scheduleTimeoutSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.scheduleTimeoutSeconds", "greater than or equal to 1"}},
@@ -929,6 +936,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
 		queue("repairs", `{"repairFor":"0s","staleAfter":"168h"}`),
+		queue("limits", `{"maxRuntime":"8760h","defaultRuntime":"12h30m"}`),
 		queue("defaults", `{"reclaimable":true,"reclaimPolicy":"Deserved","preemptionPolicy":"Never","reclaimMinRuntime":"1m0s","preemptionDelay":"10000ms"}`),
 		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
 	} {
@@ -941,6 +949,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		`{"queue":"a.b","priorityClassName":"high","scheduleTimeoutSeconds":600,"preemptible":false,` +
 			`"disruptionMode":"PodGroup","schedulingPolicy":{"gang":{"minCount":100000}}}`,
 		`{"staleAfter":"1m30s","schedulingPolicy":{"gang":{"minCount":1}}}`,
+		`{"maxRuntimeSeconds":31536000,"schedulingPolicy":{"gang":{"minCount":1}}}`,
 		`{"minResources":{"cpu":"1500m","memory":"4Gi","nvidia.com/gpu":8},"schedulingPolicy":{"gang":{"minCount":1}}}`,
 	} {
 		if err := create(t, "podgroups", podGroup("g", spec)); err != nil {
@@ -974,7 +983,10 @@ func TestOnlyMinCountChanges(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	for _, body := range []string{`{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, `{"metadata":{"labels":{"a":"b"}}}`} {
+	for _, body := range []string{
+		`{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, `{"spec":{"maxRuntimeSeconds":60}}`,
+		`{"metadata":{"labels":{"a":"b"}}}`,
+	} {
 		if err := patch(body); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}

@@ -247,7 +247,7 @@ func (a *Auditor) judgeVictim(now, v *reservation, wrong func(Kind, string, ...a
 	if until := now.claim.until; until > 0 {
 		latest = min(latest, until)
 	}
-	if v.granted > 0 && latest-v.granted < least {
+	if ran := latest - v.granted; v.granted > 0 && ran < least && (v.runs <= 0 || ran < v.runs) {
 		wrong(Victim, "names gang %s, which was admitted at %s and is safe for %d ms", v.gang, time.UnixMilli(v.granted).Format(clock), least)
 	}
 }

@@ -23,6 +23,7 @@ type reservation struct {
 	preemptible bool
 	kept        bool  // it says that it may not be evicted
 	granted     int64 // unix milliseconds, 0 where it is not known
+	runs        int64 // so many later it is past its limit; 0: it has none
 	ranked      bool  // the priority is known
 	priority    int64
 	claim       *claim
@@ -179,7 +180,7 @@ func within(c, of *claim) bool {
 // readClaim reads what a record says of claims.
 func (r *reservation) readClaim(rec *wire.ReservationRecord, cfg *Config) error {
 	r.started, r.preemptible, r.kept = rec.GetStarted(), rec.GetPreemptible(), rec.GetKept()
-	r.granted, r.awaits = rec.GetGrantedUnixMs(), rec.GetAwaits()
+	r.granted, r.runs, r.awaits = rec.GetGrantedUnixMs(), rec.GetRunsMs(), rec.GetAwaits()
 	r.ranked, r.priority = rec.GetRank() != nil, rec.GetRank().GetPriority()
 	r.yields = readYielding(rec.GetYields())
 	if err := r.readSurplus(rec, cfg); err != nil {

@@ -30,7 +30,7 @@ type PodGroup struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The desired gang. Only minCount may change.
+	// The desired gang. Only minCount and maxRuntimeSeconds may change.
 	Spec PodGroupSpec `json:"spec"`
 	// The observed state, written by the gang's home shard. Users must not write it.
 	// +optional
@@ -48,13 +48,7 @@ type PodGroupList struct {
 
 // PodGroupSpec describes how a gang is scheduled.
 //
-// +kubebuilder:validation:XValidation:fieldPath=".queue",rule="has(self.queue) == has(oldSelf.queue) && (!has(self.queue) || self.queue == oldSelf.queue)",message="spec.queue cannot change: only spec.schedulingPolicy.gang.minCount can"
-// +kubebuilder:validation:XValidation:fieldPath=".schedulingConstraints",rule="has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints) && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)",message="spec.schedulingConstraints cannot change: only spec.schedulingPolicy.gang.minCount can"
-// +kubebuilder:validation:XValidation:fieldPath=".priorityClassName",rule="has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)",message="spec.priorityClassName cannot change: only spec.schedulingPolicy.gang.minCount can"
-// +kubebuilder:validation:XValidation:fieldPath=".scheduleTimeoutSeconds",rule="has(self.scheduleTimeoutSeconds) == has(oldSelf.scheduleTimeoutSeconds) && (!has(self.scheduleTimeoutSeconds) || self.scheduleTimeoutSeconds == oldSelf.scheduleTimeoutSeconds)",message="spec.scheduleTimeoutSeconds cannot change: only spec.schedulingPolicy.gang.minCount can"
-// +kubebuilder:validation:XValidation:fieldPath=".disruptionMode",rule="has(self.disruptionMode) == has(oldSelf.disruptionMode) && (!has(self.disruptionMode) || self.disruptionMode == oldSelf.disruptionMode)",message="spec.disruptionMode cannot change: only spec.schedulingPolicy.gang.minCount can"
 // +kubebuilder:validation:XValidation:fieldPath=".schedulingConstraints.topology",rule="!has(self.schedulingConstraints) || !has(self.schedulingConstraints.topology) || self.schedulingConstraints.topology.all(t, !has(t.sliceSize) || t.sliceSize <= self.schedulingPolicy.gang.minCount)",message="sliceSize must not be larger than spec.schedulingPolicy.gang.minCount"
-// +kubebuilder:validation:XValidation:fieldPath=".preemptible",rule="has(self.preemptible) == has(oldSelf.preemptible) && (!has(self.preemptible) || self.preemptible == oldSelf.preemptible)",message="spec.preemptible cannot change: only spec.schedulingPolicy.gang.minCount can"
 type PodGroupSpec struct {
 	// The path of the leaf queue that the gang is charged to. If it is not set, the label scheduling.basalt.dev/queue of the pods is
 	// used, else that of their namespace, else the queue named default. The queue need not exist yet.
@@ -102,6 +96,15 @@ type PodGroupSpec struct {
 	// queue says (spec.staleAfter of a Queue), or if that says nothing.
 	// +optional
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
+	// How many seconds the gang runs at most, counted from when minCount of its pods are bound. Basalt ends nobody at that
+	// moment, but who runs on is evicted first, and protected by no minimum runtime, when others need the room. If it is
+	// not set, the longest spec.activeDeadlineSeconds of its pods counts, or their annotation
+	// scheduling.basalt.dev/max-runtime, if all of them have one; else spec.defaultRuntime of its queue. A gang whose
+	// limit is longer than spec.maxRuntime of its queue does not start. An edit counts for the next start.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=31536000
+	MaxRuntimeSeconds *int32 `json:"maxRuntimeSeconds,omitempty"`
 }
 
 // DisruptionMode says which pods of a gang may be evicted for another gang.

@@ -123,6 +123,15 @@ type QueueSpec struct {
 	// it. A PodGroup may set a shorter time for its own gang.
 	// +optional
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
+	// How long gangs of the queue and of its descendants run at most: 30m, 12h or 168h. A gang that says a longer limit
+	// does not start, and one that says none has this one. Of the queue and its ancestors the shortest counts. At most
+	// 8760h.
+	// +optional
+	MaxRuntime *metav1.Duration `json:"maxRuntime,omitempty"`
+	// The limit of gangs of the queue that say none, by spec.maxRuntimeSeconds of a PodGroup or by their pods. It is
+	// written as maxRuntime is, and if it is not set, the nearest ancestor that sets it decides.
+	// +optional
+	DefaultRuntime *metav1.Duration `json:"defaultRuntime,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	// +optional
 	Closed bool `json:"closed,omitempty"`
@@ -159,6 +168,9 @@ const (
 
 // MaxPolicyDuration is the longest duration that a Queue may say.
 const MaxPolicyDuration = 168 * time.Hour
+
+// MaxRuntime is the longest limit that a Queue may say: a year.
+const MaxRuntime = 365 * 24 * time.Hour
 
 // Stamp orders the statuses of an object. The API server accepts a status whose epoch is larger than that of the current one,
 // or whose epoch and writer are the same and whose sequence is larger. Writing the same status again is not a change and

@@ -40,7 +40,7 @@ var (
 		Spec: v1beta1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
 			Reclaimable: new(false), ReclaimPolicy: v1beta1.ReclaimFairShare, PreemptionPolicy: v1beta1.PreemptLowerPriority,
 			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
-			RepairFor: minutes(1), StaleAfter: minutes(20),
+			RepairFor: minutes(1), StaleAfter: minutes(20), MaxRuntime: minutes(600), DefaultRuntime: minutes(60),
 			NamespaceSelector: &metav1.LabelSelector{
 				MatchLabels:      map[string]string{"team": "research"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
@@ -53,6 +53,7 @@ var (
 		Spec: v1beta1.PodGroupSpec{Queue: "a", PriorityClassName: "p", ScheduleTimeoutSeconds: &seconds, Preemptible: new(true), DisruptionMode: v1beta1.DisruptPod,
 			SchedulingPolicy:      v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 4}},
 			StaleAfter:            minutes(5),
+			MaxRuntimeSeconds:     new(int32(60)),
 			MinResources:          corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			SchedulingConstraints: &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: "rack", Mode: v1beta1.TopologyRequired, SliceSize: 2}}}},
 		Status: &v1beta1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1beta1.ConditionQuotaReserved, v1beta1.ReasonQuotaExceeded)},

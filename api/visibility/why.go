@@ -38,6 +38,10 @@ type Why struct {
 	Position int `json:"position,omitempty"` // among the gangs of its queue that wait
 	Waiting  int `json:"waiting,omitempty"`  // how many these are
 
+	Limit   string     `json:"limit,omitempty"`   // how long it runs at most
+	LimitBy string     `json:"limitBy,omitempty"` // and who says so
+	Ends    *time.Time `json:"ends,omitempty"`    // it is past its limit then, at the latest
+
 	Charged map[string]string `json:"charged,omitempty"`
 	Lacks   *Lack             `json:"lacks,omitempty"`
 	Nodes   *Nodes            `json:"nodes,omitempty"`
@@ -85,6 +89,13 @@ func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 	if ms := r.GetCompleteUnixMs(); ms > 0 {
 		at := time.UnixMilli(ms).UTC()
 		w.Complete = &at
+	}
+	if ms := r.GetLimitMs(); ms > 0 {
+		w.Limit, w.LimitBy = (time.Duration(ms) * time.Millisecond).String(), r.GetLimitBy()
+	}
+	if ms := r.GetEndsUnixMs(); ms > 0 {
+		at := time.UnixMilli(ms).UTC()
+		w.Ends = &at
 	}
 	for _, a := range r.GetCharged() {
 		if w.Charged == nil {
@@ -160,6 +171,14 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	}
 	if w.Queue != "" {
 		row("queue", "%s", w.Queue)
+	}
+	switch {
+	case w.Ends != nil && now.After(*w.Ends):
+		row("limit", "past it since %s: it is evicted before others that are not", ago(now, *w.Ends))
+	case w.Ends != nil:
+		row("limit", "past it at %s", w.Ends.Format(time.RFC3339))
+	case w.Limit != "":
+		row("limit", "%s (%s)", w.Limit, w.LimitBy)
 	}
 	switch {
 	case w.Position > 0 && w.Waiting > 1:

@@ -74,6 +74,28 @@ func TestText(t *testing.T) {
   pods     4 exist, 0 are bound, 2 start together
   evicted  so that gang ns/h of queue "q" can start
 `},
+		{"a limit", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Message: "no quota", CreatedUnixMs: ms(0),
+			Pods: 4, MinCount: 2, LimitMs: 5400_000, LimitBy: "spec.defaultRuntime of queue team"}, false,
+			`PodGroup ns/g waits: no quota
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 0 are bound, 2 start together
+  limit    1h30m0s (spec.defaultRuntime of queue team)
+`},
+		{"within its limit", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true, CreatedUnixMs: ms(0),
+			Pods: 4, Bound: 4, MinCount: 2, LimitMs: 5400_000, LimitBy: "its pods", EndsUnixMs: ms(-90 * time.Minute)}, false,
+			`PodGroup ns/g has started: 4 of 4 pods are bound
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 4 are bound, 2 start together
+  limit    past it at 2026-01-01T13:30:00Z
+`},
+		{"past its limit", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true,
+			CreatedUnixMs: ms(2 * time.Hour), Pods: 4, Bound: 4, MinCount: 2, LimitMs: 5400_000, LimitBy: "its pods",
+			EndsUnixMs: ms(30 * time.Minute)}, false,
+			`PodGroup ns/g has started: 4 of 4 pods are bound
+  since    2026-01-01T10:00:00Z (2h0m0s ago)
+  pods     4 exist, 4 are bound, 2 start together
+  limit    past it since 30m0s: it is evicted before others that are not
+`},
 		{"further pods", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Started: true, Message: "no room", CreatedUnixMs: ms(0), Pods: 4, Bound: 3, MinCount: 2}, false,
 			`PodGroup ns/g has started, and further pods wait: no room
   since    2026-01-01T12:00:00Z (0s ago)

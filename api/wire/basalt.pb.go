@@ -2069,6 +2069,7 @@ type ReservationRecord struct {
 	Kept          bool          `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`                                          // its owner says that it may not be evicted: it does not borrow
 	Within        *Label        `protobuf:"bytes,19,opt,name=within,proto3" json:"within,omitempty"`                                       // the topology domain in which those that it awaits leave rooms to it, if it requires one
 	Most          []*Amount     `protobuf:"bytes,20,rep,name=most,proto3" json:"most,omitempty"`                                           // what it was charged at most since it started, where that is more than demand
+	RunsMs        int64         `protobuf:"varint,21,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"`                        // as in the first Reserve of the attempt: so long after granted_unix_ms it is past its limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2241,6 +2242,13 @@ func (x *ReservationRecord) GetMost() []*Amount {
 		return x.Most
 	}
 	return nil
+}
+
+func (x *ReservationRecord) GetRunsMs() int64 {
+	if x != nil {
+		return x.RunsMs
+	}
+	return 0
 }
 
 // A pod of a gang that has more than its minimum.
@@ -2769,16 +2777,17 @@ type Reserve struct {
 	Rank          *Rank                  `protobuf:"bytes,8,opt,name=rank,proto3" json:"rank,omitempty"`                                     // of an earlier attempt, absent at the first
 	TableEpoch    uint64                 `protobuf:"varint,9,opt,name=table_epoch,json=tableEpoch,proto3" json:"table_epoch,omitempty"`      // under which the sender owns the queue's bucket
 	Trace         *Trace                 `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
-	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`         // asks to be the one gang that may keep what it holds
-	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`               // of the coordinator it was said to; a later one knows nothing of what came after it
-	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"`       // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
-	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`         // for the record
-	Preemptible   bool                   `protobuf:"varint,15,opt,name=preemptible,proto3" json:"preemptible,omitempty"` // likewise
-	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`           // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
-	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`             // for the record
-	Kept          bool                   `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`               // likewise
-	Vain          bool                   `protobuf:"varint,19,opt,name=vain,proto3" json:"vain,omitempty"`               // no node would take one of its pods now, not even an empty one: nothing is granted or kept for it, see PROTOCOL.md
-	Mends         bool                   `protobuf:"varint,20,opt,name=mends,proto3" json:"mends,omitempty"`             // it has started, and asks for pods of its minimum that it lost
+	Patient       bool                   `protobuf:"varint,11,opt,name=patient,proto3" json:"patient,omitempty"`             // asks to be the one gang that may keep what it holds
+	Term          int64                  `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`                   // of the coordinator it was said to; a later one knows nothing of what came after it
+	Pods          []uint64               `protobuf:"fixed64,13,rep,packed,name=pods,proto3" json:"pods,omitempty"`           // api.PodID of each pod that the demand is for, sorted; empty for a gang of one
+	Started       bool                   `protobuf:"varint,14,opt,name=started,proto3" json:"started,omitempty"`             // for the record
+	Preemptible   bool                   `protobuf:"varint,15,opt,name=preemptible,proto3" json:"preemptible,omitempty"`     // likewise
+	Claims        bool                   `protobuf:"varint,16,opt,name=claims,proto3" json:"claims,omitempty"`               // others may be evicted for it: it is whole, and none of its pods says preemptionPolicy: Never
+	Least         uint32                 `protobuf:"varint,17,opt,name=least,proto3" json:"least,omitempty"`                 // for the record
+	Kept          bool                   `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`                   // likewise
+	Vain          bool                   `protobuf:"varint,19,opt,name=vain,proto3" json:"vain,omitempty"`                   // no node would take one of its pods now, not even an empty one: nothing is granted or kept for it, see PROTOCOL.md
+	Mends         bool                   `protobuf:"varint,20,opt,name=mends,proto3" json:"mends,omitempty"`                 // it has started, and asks for pods of its minimum that it lost
+	RunsMs        int64                  `protobuf:"varint,21,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"` // so long after it is granted its quota it is past its limit, however late it starts; 0: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2951,6 +2960,13 @@ func (x *Reserve) GetMends() bool {
 		return x.Mends
 	}
 	return false
+}
+
+func (x *Reserve) GetRunsMs() int64 {
+	if x != nil {
+		return x.RunsMs
+	}
+	return 0
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -7633,7 +7649,10 @@ type WhyReply struct {
 	Kind          uint32        `protobuf:"varint,24,opt,name=kind,proto3" json:"kind,omitempty"`      // of the PodGroup: see api.GroupKind
 	Evicted       string        `protobuf:"bytes,25,opt,name=evicted,proto3" json:"evicted,omitempty"` // why it was evicted for another gang, until it starts again
 	GangUid       string        `protobuf:"bytes,26,opt,name=gang_uid,json=gangUid,proto3" json:"gang_uid,omitempty"`
-	Note          string        `protobuf:"bytes,27,opt,name=note,proto3" json:"note,omitempty"` // what the first pod says that nobody heeds
+	Note          string        `protobuf:"bytes,27,opt,name=note,proto3" json:"note,omitempty"`                                  // what the first pod says that nobody heeds
+	LimitMs       int64         `protobuf:"varint,28,opt,name=limit_ms,json=limitMs,proto3" json:"limit_ms,omitempty"`            // it runs for so long at most; 0: nobody says
+	LimitBy       string        `protobuf:"bytes,29,opt,name=limit_by,json=limitBy,proto3" json:"limit_by,omitempty"`             // who says so
+	EndsUnixMs    int64         `protobuf:"varint,30,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"` // of one that is charged: it is past its limit then, at the latest; 0: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7855,6 +7874,27 @@ func (x *WhyReply) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *WhyReply) GetLimitMs() int64 {
+	if x != nil {
+		return x.LimitMs
+	}
+	return 0
+}
+
+func (x *WhyReply) GetLimitBy() string {
+	if x != nil {
+		return x.LimitBy
+	}
+	return ""
+}
+
+func (x *WhyReply) GetEndsUnixMs() int64 {
+	if x != nil {
+		return x.EndsUnixMs
+	}
+	return 0
 }
 
 // Asked of the coordinator that leads: how does a gang, or a queue, stand?
@@ -9189,7 +9229,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\x80\x06\n" +
+	"\x14_preemption_delay_ms\"\x99\x06\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -9211,7 +9251,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\ashrinks\x18\x11 \x01(\v2\x18.basalt.wire.v1.YieldingR\ashrinks\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12-\n" +
 	"\x06within\x18\x13 \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\x12*\n" +
-	"\x04most\x18\x14 \x03(\v2\x16.basalt.wire.v1.AmountR\x04most\"P\n" +
+	"\x04most\x18\x14 \x03(\v2\x16.basalt.wire.v1.AmountR\x04most\x12\x17\n" +
+	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\"P\n" +
 	"\n" +
 	"SurplusPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
@@ -9252,7 +9293,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
 	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
-	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xe8\x04\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\x81\x05\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9275,7 +9316,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05least\x18\x11 \x01(\rR\x05least\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12\x12\n" +
 	"\x04vain\x18\x13 \x01(\bR\x04vain\x12\x14\n" +
-	"\x05mends\x18\x14 \x01(\bR\x05mends\"\xa5\x01\n" +
+	"\x05mends\x18\x14 \x01(\bR\x05mends\x12\x17\n" +
+	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\"\xa5\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9682,7 +9724,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xf9\x05\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xd1\x06\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -9712,7 +9754,11 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04kind\x18\x18 \x01(\rR\x04kind\x12\x18\n" +
 	"\aevicted\x18\x19 \x01(\tR\aevicted\x12\x19\n" +
 	"\bgang_uid\x18\x1a \x01(\tR\agangUid\x12\x12\n" +
-	"\x04note\x18\x1b \x01(\tR\x04note\"`\n" +
+	"\x04note\x18\x1b \x01(\tR\x04note\x12\x19\n" +
+	"\blimit_ms\x18\x1c \x01(\x03R\alimitMs\x12\x19\n" +
+	"\blimit_by\x18\x1d \x01(\tR\alimitBy\x12 \n" +
+	"\fends_unix_ms\x18\x1e \x01(\x03R\n" +
+	"endsUnixMs\"`\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\bgang_uid\x18\x02 \x01(\tR\agangUid\x12\x1c\n" +

@@ -210,7 +210,8 @@ func policyOf(s *v1beta1.QueueSpec) string {
 		of   string
 		said *metav1.Duration
 	}{{"min before reclaim", s.ReclaimMinRuntime}, {"min before preemption", s.PreemptMinRuntime},
-		{"delay", s.PreemptionDelay}, {"repair", s.RepairFor}, {"stale after", s.StaleAfter}} {
+		{"delay", s.PreemptionDelay}, {"repair", s.RepairFor}, {"stale after", s.StaleAfter},
+		{"longest run", s.MaxRuntime}, {"default run", s.DefaultRuntime}} {
 		if d.said != nil {
 			out = append(out, d.of+" "+d.said.Duration.String())
 		}

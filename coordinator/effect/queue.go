@@ -76,23 +76,27 @@ func policy(s *v1beta1.QueueSpec) (*wire.QueuePolicy, error) {
 		return nil, fmt.Errorf("spec.preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(string(s.PreemptionPolicy), maxWord))
 	}
 	var ofHomes *int64
+	const week, year = v1beta1.MaxPolicyDuration, v1beta1.MaxRuntime
 	for _, d := range []struct {
 		field string
 		said  *metav1.Duration
 		to    **int64
+		most  time.Duration
 	}{
-		{"spec.reclaimMinRuntime", s.ReclaimMinRuntime, &p.ReclaimMinRuntimeMs},
-		{"spec.preemptMinRuntime", s.PreemptMinRuntime, &p.PreemptMinRuntimeMs},
-		{"spec.preemptionDelay", s.PreemptionDelay, &p.PreemptionDelayMs},
-		{"spec.repairFor", s.RepairFor, &ofHomes}, // which read it from the Queue
-		{"spec.staleAfter", s.StaleAfter, &ofHomes},
+		{"spec.reclaimMinRuntime", s.ReclaimMinRuntime, &p.ReclaimMinRuntimeMs, week},
+		{"spec.preemptMinRuntime", s.PreemptMinRuntime, &p.PreemptMinRuntimeMs, week},
+		{"spec.preemptionDelay", s.PreemptionDelay, &p.PreemptionDelayMs, week},
+		{"spec.repairFor", s.RepairFor, &ofHomes, week}, // which read it from the Queue
+		{"spec.staleAfter", s.StaleAfter, &ofHomes, week},
+		{"spec.maxRuntime", s.MaxRuntime, &ofHomes, year},
+		{"spec.defaultRuntime", s.DefaultRuntime, &ofHomes, year},
 	} {
 		switch {
 		case d.said == nil:
 		case d.said.Duration < 0:
 			return nil, fmt.Errorf("%s: it is negative: %s", d.field, d.said.Duration)
-		case d.said.Duration > v1beta1.MaxPolicyDuration:
-			return nil, fmt.Errorf("%s: it is %s, the limit is %s", d.field, d.said.Duration, v1beta1.MaxPolicyDuration)
+		case d.said.Duration > d.most:
+			return nil, fmt.Errorf("%s: it is %s, the limit is %s", d.field, d.said.Duration, d.most)
 		default: // part of a millisecond counts as one
 			*d.to = new((d.said.Duration + time.Millisecond - 1).Milliseconds())
 		}

@@ -95,6 +95,8 @@ func TestQueueSeenPolicy(t *testing.T) {
 		{"and cannot", v1beta1.QueueSpec{RepairFor: d(-time.Second)}, nil, "spec.repairFor: it is negative: -1s"},
 		{"nor this", v1beta1.QueueSpec{StaleAfter: d(169 * time.Hour)}, nil,
 			"spec.staleAfter: it is 169h0m0s, the limit is 168h0m0s"},
+		{"nor this either", v1beta1.QueueSpec{MaxRuntime: d(8761 * time.Hour)}, nil,
+			"spec.maxRuntime: it is 8761h0m0s, the limit is 8760h0m0s"},
 		{"an unknown word", v1beta1.QueueSpec{ReclaimPolicy: "Always"}, nil, `spec.reclaimPolicy: "Always"`},
 		{"another", v1beta1.QueueSpec{PreemptionPolicy: "never"}, nil, `spec.preemptionPolicy: "never"`},
 	} {

@@ -62,6 +62,9 @@ func (c *common) obstacle(g *gang) report.Reason {
 		if role, have := g.lacks(); role != nil {
 			return report.NotEnoughOfRole(have, role)
 		}
+		if why := c.tooLong(g); !why.None() && t.placed == 0 {
+			return why
+		}
 		if why := g.search.rejected.restsAsWhole(g); !why.None() {
 			return why
 		}

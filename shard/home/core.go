@@ -144,12 +144,12 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 		if q := e.Queue; q != nil {
 			c.reports.queues.Seen(q)
 			c.resolveQueues(c.objects.SeeQueue(q.Name, string(q.UID), q.Labels[api.LabelVolcanoQueue], q.DeletionTimestamp != nil))
-			c.seeRepair(q.Name, string(q.UID), &q.Spec)
+			c.seeTimes(q.Name, string(q.UID), &q.Spec)
 		}
 	case event.QueueGone:
 		c.reports.queues.Gone(e.Name, e.UID)
 		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
-		c.seeRepair(e.Name, e.UID, nil)
+		c.seeTimes(e.Name, e.UID, nil)
 	case event.BudgetSeen:
 		c.evictions.onBudgetSeen(e.Budget)
 	case event.BudgetGone:

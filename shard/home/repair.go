@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"basalt.dev/basalt/api"
-	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -150,18 +149,6 @@ func (c *Core) goesStale(g *gang) bool {
 	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 	return true
-}
-
-// seeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone.
-func (c *common) seeRepair(queue, uid string, spec *v1beta1.QueueSpec) {
-	if !c.objects.SeeRepair(queue, uid, spec) {
-		return
-	}
-	for _, g := range c.gangs {
-		if api.Under(g.queue, queue) && g.isShortOf() > 0 {
-			c.touch(g)
-		}
-	}
 }
 
 // isReplaced reports whether every bound pod of the gang would be made again.

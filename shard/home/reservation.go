@@ -24,7 +24,8 @@ type charge struct {
 	rank   *wire.Rank // of the first grant, kept over attempts
 	forced bool       // inherited as a charge for pods found bound
 
-	started bool // the record says that the gang had its minimum
+	started bool      // the record says that the gang had its minimum
+	ends    time.Time // it is past its limit then; the zero time if it has none
 
 	inherited bool  // another home asked for it,
 	found     int64 // for so many pods, when this one took it over
@@ -74,7 +75,10 @@ func (ch *charge) dropRequest() { ch.reserve = nil }
 func (ch *charge) awaitAnswer(serial uint64) { ch.open = &call{serial: serial} }
 
 // grant takes note that a Reserve was granted. A rank counts for the whole attempt, unless no pod was placed with it.
-func (ch *charge) grant(a *reserveCall, m *wire.Granted, amounts api.Resources, early bool) {
+func (ch *charge) grant(now time.Time, a *reserveCall, m *wire.Granted, amounts api.Resources, early bool) {
+	if !ch.reserved && a.runs > 0 {
+		ch.ends = now.Add(a.runs)
+	}
 	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
 	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
 	ch.most = 0
@@ -134,6 +138,9 @@ func (ch *charge) inherit(r *wire.ReservationRecord, revision int64, amounts api
 		inherited: true, found: amounts.Value("pods"), started: r.GetStarted(),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
+	}
+	if runs := r.GetRunsMs(); runs > 0 && r.GetGrantedUnixMs() > 0 {
+		ch.ends = time.UnixMilli(r.GetGrantedUnixMs()).Add(time.Duration(runs) * time.Millisecond)
 	}
 	if ch.claimed() && amounts.IsZero() && !ch.closed && legible {
 		ch.reserved = false // the record is no more than its claim
@@ -273,6 +280,7 @@ type reserveCall struct {
 	growth        bool // of a gang that is reserved already
 	started       bool
 	least         int
+	runs          time.Duration // so long after it is granted the gang is past its limit; 0 for never
 	denied        *wire.Denied
 	listed        bool          // the coordinator of this term has it in its list
 	doubted       bool          // it was retransmitted because the coordinator names a reservation of the gang

@@ -42,6 +42,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
+		runs: c.runsFor(g),
 	}
 	if !growth && len(pods) > 0 {
 		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
@@ -86,7 +87,8 @@ func (c *Core) sendReserve(g *gang) {
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve),
 		Patient: patient, Term: c.term, Pods: a.names, Started: a.started,
 		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
-		Mends: a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
+		Mends:  a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
+		RunsMs: a.runs.Milliseconds(),
 	}}})
 }
 
@@ -217,7 +219,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 	}
 	ch := &g.charge
 	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
-	ch.grant(a, m, amounts, early)
+	ch.grant(c.now, a, m, amounts, early)
 	ch.forgetCondemned()
 	if len(a.pods) > 0 {
 		g.edits.allow()

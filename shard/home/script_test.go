@@ -262,6 +262,9 @@ func (s *script) run(line string) []string {
 				r.Condemned, r.Shrinks = surplusPods(pods, 1), &wire.Yielding{Why: "evicted so that gang ns/h can start"}
 			}
 			r.Least = uint32(w.num("least"))
+			if runs := w.num("runs"); runs > 0 {
+				r.RunsMs, r.GrantedUnixMs = 1000*runs, epoch0.UnixMilli()
+			}
 			if len(f) > 6 {
 				for pod := range strings.SplitSeq(f[6], "+") {
 					r.Pods = append(r.Pods, api.PodID(pod))
@@ -284,7 +287,8 @@ func (s *script) run(line string) []string {
 		p := &api.Pod{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: w.or("uid", w.plain[0]), ResourceVersion: w.or("version", "7"), Created: epoch0.Add(-time.Minute),
 			Ours: !w.has("foreign"), Node: w.value["node"], Deleting: w.has("deleting"), Gated: w.has("gated"),
 			Finished: w.has("finished") || w.has("failed"), End: api.End{Succeeded: w.has("finished")},
-			PreemptionNever: w.has("never"), GraceSeconds: int32(w.num("grace")), Lent: w.has("lent"),
+			PreemptionNever: w.has("never"), Lent: w.has("lent"),
+			Runs:  api.Runs{GraceSeconds: int32(w.num("grace")), LimitSeconds: int32(w.num("limit"))},
 			Owner: max(uint64(flag01(w.has("owned"))), uint64(w.num("owner"))),
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			Condition: api.Refusal{Reason: w.value["shows"]}, Gang: w.value["gang"], Unbound: w.has("unbound"),
@@ -395,6 +399,10 @@ func (s *script) run(line string) []string {
 			g.Spec.ScheduleTimeoutSeconds = &seconds
 		}
 		g.Spec.StaleAfter = w.duration("stale")
+		if w.value["limit"] != "" {
+			seconds := int32(w.num("limit"))
+			g.Spec.MaxRuntimeSeconds = &seconds
+		}
 		if w.has("whole") {
 			g.Spec.DisruptionMode = v1beta1.DisruptPodGroup
 		}
@@ -451,11 +459,13 @@ func (s *script) run(line string) []string {
 		return s.step(event.PriorityClassSeen{Name: w.plain[0], Value: w.toNum(w.plain[1])})
 
 	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE repair=DURATION stale=DURATION
+		// longest=DURATION usual=DURATION
 		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
 		if f := strings.Split(w.value["written"], "/"); len(f) == 3 {
 			q.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
 		}
 		q.Spec.RepairFor, q.Spec.StaleAfter = w.duration("repair"), w.duration("stale")
+		q.Spec.MaxRuntime, q.Spec.DefaultRuntime = w.duration("longest"), w.duration("usual")
 		return s.step(event.QueueSeen{Queue: q})
 
 	case "queuegone":
@@ -799,6 +809,14 @@ func (s *script) run(line string) []string {
 			}
 			out = append(out, fmt.Sprintf("  pods=%d bound=%d min=%d position %d of %d, short %s %s %d, %d of %d nodes%s, next: %s",
 				r.Pods, r.Bound, r.MinCount, r.Position, r.Waiting, r.ShortQueue, r.ShortResource, r.Short, r.Fit, r.Nodes, nodes, r.Next))
+			if r.LimitMs > 0 {
+				ends := "unknown"
+				if r.EndsUnixMs > 0 {
+					ends = time.UnixMilli(r.EndsUnixMs).Sub(epoch0).String()
+				}
+				is := time.Duration(r.LimitMs) * time.Millisecond
+				out = append(out, fmt.Sprintf("  limit %s (%s), past it at %s", is, r.LimitBy, ends))
+			}
 			for _, words := range []string{r.Evicted, r.Note} {
 				if words != "" {
 					out = append(out, "  "+words)
@@ -947,6 +965,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if m.Claims {
 			out += " claims"
+		}
+		if m.GetRunsMs() > 0 {
+			out += fmt.Sprintf(" runs %s", time.Duration(m.GetRunsMs())*time.Millisecond)
 		}
 		if m.GetMends() {
 			out += " mends"

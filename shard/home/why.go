@@ -37,6 +37,11 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	if pods := g.inOrder(); len(pods) > 0 {
 		out.Note = pods[0].Unheeded // what a template says, all pods of it say
 	}
+	said := c.saidLimit(g)
+	out.LimitMs, out.LimitBy = said.is.Milliseconds(), said.by
+	if !g.charge.ends.IsZero() {
+		out.EndsUnixMs = g.charge.ends.UnixMilli()
+	}
 	out.CreatedUnixMs = createdAt(g).UnixMilli()
 	if !g.since.IsZero() {
 		out.CompleteUnixMs = g.since.UnixMilli()

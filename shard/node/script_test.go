@@ -328,7 +328,7 @@ func (s *script) run(line string) []string {
 		uid, node, _ := strings.Cut(w.plain[0], "@")
 		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Ours: !w.has("foreign"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
 			ResourceVersion: w.value["version"], Nominated: w.value["nominated"], Finished: w.has("finished"),
-			Started: w.has("started"), Deleting: w.has("deleting"), GraceSeconds: int32(w.num("grace")),
+			Started: w.has("started"), Deleting: w.has("deleting"), Runs: api.Runs{GraceSeconds: int32(w.num("grace"))},
 			Created: s.now.Add(-time.Duration(w.num("age")) * time.Second), Gang: w.value["bound"], Class: w.seen(),
 			Labels: w.labels(), Unlisted: w.has("unlisted")}})
 

@@ -86,20 +86,29 @@ func covered(low, high string) apiextensions.ValidationRule {
 
 // setDurations gives the durations of a spec their rules.
 func setDurations(spec apiextensions.JSONSchemaProps, least string) {
+	const week, year = "168h", "8760h"
+	for _, d := range []struct{ name, least, most string }{
+		{"reclaimMinRuntime", least, week}, {"preemptMinRuntime", least, week}, {"preemptionDelay", least, week},
+		{"repairFor", least, week}, {"staleAfter", least, week}, {"maxRuntime", "1s", year}, {"defaultRuntime", "1s", year},
+	} {
+		setDuration(spec, d.name, d.least, d.most)
+	}
+}
+
+// setDuration gives one of them its rules, if the spec has it; least is "" for 0.
+func setDuration(spec apiextensions.JSONSchemaProps, name, least, most string) {
 	const text, value = `self.matches('^([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+$')`, `duration(self)`
-	within, message := value+` <= duration('168h')`, "must be at most 168h"
+	within, message := value+` <= duration('`+most+`')`, "must be at most "+most
 	if least != "" {
-		within, message = value+` >= duration('`+least+`') && `+within, "must be from "+least+" to 168h"
+		within, message = value+` >= duration('`+least+`') && `+within, "must be from "+least+" to "+most
 	}
 	n := int64(quantityLength)
-	for _, name := range []string{"reclaimMinRuntime", "preemptMinRuntime", "preemptionDelay", "repairFor", "staleAfter"} {
-		if d, has := spec.Properties[name]; has {
-			d.MaxLength, d.XValidations = &n, apiextensions.ValidationRules{
-				{Rule: text, Message: "must be a duration such as 30s, 10m or 1h30m, and not negative"},
-				{Rule: "!" + text + " || " + within, Message: message},
-			}
-			spec.Properties[name] = d
+	if d, has := spec.Properties[name]; has {
+		d.MaxLength, d.XValidations = &n, apiextensions.ValidationRules{
+			{Rule: text, Message: "must be a duration such as 30s, 10m or 1h30m, and not negative"},
+			{Rule: "!" + text + " || " + within, Message: message},
 		}
+		spec.Properties[name] = d
 	}
 }
 
@@ -107,7 +116,7 @@ func setDurations(spec apiextensions.JSONSchemaProps, least string) {
 func fixed(name string) apiextensions.ValidationRule {
 	return apiextensions.ValidationRule{
 		Rule:      strings.ReplaceAll("has(self.F) == has(oldSelf.F) && (!has(self.F) || self.F == oldSelf.F)", "F", name),
-		Message:   "spec." + name + " cannot change: only spec.schedulingPolicy.gang.minCount can",
+		Message:   "spec." + name + " cannot change: only spec.schedulingPolicy.gang.minCount and spec.maxRuntimeSeconds can",
 		FieldPath: "." + name,
 	}
 }
@@ -158,7 +167,12 @@ func complete(path string) error {
 		}
 		if crd.Spec.Names.Kind != "Queue" {
 			setDurations(spec, "1s")
-			spec.XValidations = append(spec.XValidations, fixed("minResources"), fixed("staleAfter"))
+			for _, name := range []string{
+				"queue", "schedulingConstraints", "priorityClassName", "scheduleTimeoutSeconds", "disruptionMode",
+				"preemptible", "minResources", "staleAfter",
+			} {
+				spec.XValidations = append(spec.XValidations, fixed(name))
+			}
 			v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 			continue
 		}
@@ -173,7 +187,7 @@ func complete(path string) error {
 }
 
 func main() {
-	paths, err := filepath.Glob(filepath.Join(os.Args[1], "*.yaml"))
+	paths, err := filepath.Glob(filepath.Join(os.Args[1], "scheduling.basalt.dev_*.yaml"))
 	if err == nil && len(paths) == 0 {
 		err = fmt.Errorf("no CRD in %s", os.Args[1])
 	}

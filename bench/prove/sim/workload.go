@@ -275,6 +275,9 @@ func (l *workload) makeGroup(name, queue string, least int, priority string, who
 	if api.BucketOf(name)%2 == 1 {
 		g.Spec.StaleAfter = &metav1.Duration{Duration: 6 * time.Second}
 	}
+	if api.BucketOf(name)%7 == 3 {
+		g.Spec.MaxRuntimeSeconds = new(int32(20))
+	}
 	l.keepTogether(g)
 	l.w.api.create(l.w.api.groups, g)
 	l.w.log("user: PodGroup %s minCount %d queue %s", g.UID, least, queue)

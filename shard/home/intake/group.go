@@ -50,6 +50,7 @@ type Group struct {
 	Whole bool // spec.disruptionMode: its pods are evicted all together or not at all
 
 	StaleAfter time.Duration // spec.staleAfter, 0 for none
+	MaxRuntime time.Duration // spec.maxRuntimeSeconds, 0 for none
 
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
@@ -100,16 +101,21 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	g.Never, g.Refused, g.Shown = other.Never, other.Refused, other.Status
 	g.readTopology(seen)
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
-	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor)
+	var limit time.Duration
+	if s := seen.Spec.MaxRuntimeSeconds; s != nil && *s > 0 {
+		limit = min(time.Duration(*s)*time.Second, api.MaxRuntime)
+	}
+	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor) ||
+		g.MaxRuntime != limit
 	if edited {
-		g.MinCount, g.Roles, g.Floor = least, other.Roles, other.Floor
+		g.MinCount, g.Roles, g.Floor, g.MaxRuntime = least, other.Roles, other.Floor, limit
 	}
 	g.Class = seen.Spec.PriorityClassName
 	g.Timeout = 0
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {
 		g.Timeout = min(time.Duration(*t)*time.Second, MaxTimeout)
 	}
-	g.StaleAfter = max(0, bounded(seen.Spec.StaleAfter))
+	g.StaleAfter = max(0, bounded(seen.Spec.StaleAfter, v1beta1.MaxPolicyDuration))
 	g.Deleting = seen.DeletionTimestamp != nil
 	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1beta1.DisruptPodGroup
 	g.Status = seen.Status

@@ -39,7 +39,7 @@ func TestRepair(t *testing.T) {
 	o := New()
 	d := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 	say := func(name, uid string, keep, stale *metav1.Duration) bool {
-		return o.SeeRepair(name, uid, &v1beta1.QueueSpec{RepairFor: keep, StaleAfter: stale})
+		return o.SeeTimes(name, uid, &v1beta1.QueueSpec{RepairFor: keep, StaleAfter: stale})
 	}
 	check := func(queue string, group, keep, stale time.Duration, by string) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestRepair(t *testing.T) {
 	check("a.b", 0, time.Second, 0, "Queue a.b")
 	say("a.b", "4", d(-time.Second), d(200*time.Hour)) // as if nothing was said
 	check("a.b", 0, 0, time.Hour, "Queue a")
-	if o.SeeRepair("a", "1", nil) || !o.SeeRepair("a", "2", nil) {
+	if o.SeeTimes("a", "1", nil) || !o.SeeTimes("a", "2", nil) {
 		t.Error("a Queue is forgotten for one that is gone")
 	}
 	check("a.b", 0, 0, time.Minute, "Queue root")

@@ -44,7 +44,7 @@ type Objects struct {
 	loose      map[string]map[string]*Entry // pods without a PodGroup, by namespace
 	inVolcano  map[string]map[string]*Entry // pods by the queue of Volcano's that they name
 	queues     map[string]queue             // that stand for one of Volcano's, by name
-	repairs    map[string]repair            // what Queues say, of those that say something
+	times      map[string]times             // what Queues say, of those that say something
 	standIns   map[string][]api.StandIn     // the same by the name of that one; the first does
 }
 
@@ -56,7 +56,7 @@ func New() *Objects {
 		labelled:   map[Name]map[string]*Entry{},
 		loose:      map[string]map[string]*Entry{},
 		inVolcano:  map[string]map[string]*Entry{},
-		queues:     map[string]queue{}, repairs: map[string]repair{},
+		queues:     map[string]queue{}, times: map[string]times{},
 		standIns: map[string][]api.StandIn{},
 	}
 }

@@ -84,44 +84,73 @@ func (o *Objects) own(g *Group) string {
 	return g.Queue
 }
 
-// repair is what a Queue says of gangs that lost pods of their minimum, negative where it says nothing.
-type repair struct {
-	uid         string
-	keep, stale time.Duration
+// times are what a Queue says of its gangs, negative where it says nothing: of those that lost pods of their minimum,
+// and for how long they run.
+type times struct {
+	uid            string
+	keep, stale    time.Duration
+	longest, usual time.Duration
 }
 
 // repairFor is what counts where no Queue of a path says how long a gang keeps the charge of what it lost.
 const repairFor = 2 * time.Minute
 
-// SeeRepair takes note of what a Queue says of gangs that lost pods, nil for one that is gone, and reports whether it
+// SeeTimes takes note of what a Queue says of the times of its gangs, nil for one that is gone, and reports whether it
 // said something else before.
-func (o *Objects) SeeRepair(name, uid string, spec *v1beta1.QueueSpec) bool {
-	was := o.repairOf(name)
+func (o *Objects) SeeTimes(name, uid string, spec *v1beta1.QueueSpec) bool {
+	was := o.timesOf(name)
 	if spec == nil {
 		if was.uid != uid {
 			return false // of an earlier one of this name
 		}
 		spec = &v1beta1.QueueSpec{}
 	}
-	now := repair{uid, bounded(spec.RepairFor), bounded(spec.StaleAfter)}
-	if o.repairs[name] = now; now.keep < 0 && now.stale < 0 {
-		delete(o.repairs, name)
+	const week, year = v1beta1.MaxPolicyDuration, v1beta1.MaxRuntime
+	now := times{
+		uid: uid, keep: bounded(spec.RepairFor, week), stale: bounded(spec.StaleAfter, week),
+		longest: bounded(spec.MaxRuntime, year), usual: bounded(spec.DefaultRuntime, year),
 	}
-	return was.keep != now.keep || was.stale != now.stale
+	if o.times[name] = now; now == (times{uid, -1, -1, -1, -1}) {
+		delete(o.times, name)
+	}
+	was.uid = uid
+	return was != now
 }
 
-func (o *Objects) repairOf(queue string) repair {
-	if r, says := o.repairs[queue]; says {
-		return r
+func (o *Objects) timesOf(queue string) times {
+	if t, says := o.times[queue]; says {
+		return t
 	}
-	return repair{keep: -1, stale: -1}
+	return times{keep: -1, stale: -1, longest: -1, usual: -1}
+}
+
+// LongestRuntime returns for how long a gang of a queue may run, and which queue of the path says so: the shortest of
+// what they say counts. It is 0 where none says anything.
+func (o *Objects) LongestRuntime(queue string) (longest time.Duration, by string) {
+	for q := queue; q != ""; q = api.Parent(q) {
+		if t := o.timesOf(q); t.longest > 0 && (longest == 0 || t.longest < longest) {
+			longest, by = t.longest, q
+		}
+	}
+	return longest, by
+}
+
+// DefaultRuntime returns for how long a gang of a queue runs at most that says nothing itself, and which queue of the
+// path says so, the nearest one; 0 where none does.
+func (o *Objects) DefaultRuntime(queue string) (usual time.Duration, by string) {
+	for q := queue; q != ""; q = api.Parent(q) {
+		if t := o.timesOf(q); t.usual > 0 {
+			return t.usual, q
+		}
+	}
+	return 0, ""
 }
 
 // RepairFor returns for how long a gang of a queue keeps the charge of pods of its minimum that it lost. The nearest
 // queue of the path that says it decides.
 func (o *Objects) RepairFor(queue string) time.Duration {
 	for q := queue; q != ""; q = api.Parent(q) {
-		if r := o.repairOf(q); r.keep >= 0 {
+		if r := o.timesOf(q); r.keep >= 0 {
 			return r.keep
 		}
 	}
@@ -132,7 +161,7 @@ func (o *Objects) RepairFor(queue string) time.Duration {
 // and which object says so. The nearest queue of the path that says it decides, and the PodGroup may say less.
 func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, by string) {
 	for q := queue; q != ""; q = api.Parent(q) {
-		if r := o.repairOf(q); r.stale >= 0 {
+		if r := o.timesOf(q); r.stale >= 0 {
 			after, by = r.stale, "Queue "+q
 			break
 		}
@@ -144,8 +173,8 @@ func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, b
 }
 
 // bounded returns a duration as it is written, -1 for none, and for one that the API server would not accept.
-func bounded(d *metav1.Duration) time.Duration {
-	if d == nil || d.Duration < 0 || d.Duration > v1beta1.MaxPolicyDuration {
+func bounded(d *metav1.Duration, most time.Duration) time.Duration {
+	if d == nil || d.Duration < 0 || d.Duration > most {
 		return -1
 	}
 	return d.Duration

@@ -73,6 +73,10 @@ var effects = map[string]effect{
 		charge: true, placing: true, pod: v1beta1.ReasonUnschedulable,
 		next: "it is admitted once capacity is freed or added and it is first in fair-share order",
 	},
+	v1beta1.ReasonTooLong: {
+		urgent: true, placing: true, pod: v1beta1.ReasonTooLong, hopeless: true,
+		next: "nothing, until its limit is shorter, or spec.maxRuntime of the queue longer",
+	},
 	v1beta1.ReasonUnsupportedConstraint: {
 		urgent: true, placing: true, pod: v1beta1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true,
 		next: "nothing until the field named in the message is changed or removed",
@@ -430,6 +434,13 @@ func Yielded(to *wire.Yielding) Reason {
 		return Reason{v1beta1.ReasonStale, to.GetWhy()}
 	}
 	return Reason{v1beta1.ReasonPreempted, to.GetWhy()}
+}
+
+// TooLong says that a gang may run for longer, as is said by one object, than a queue of its path allows.
+func TooLong(limit time.Duration, by string, longest time.Duration, queue string) Reason {
+	return Reason{v1beta1.ReasonTooLong,
+		fmt.Sprintf("it may run for %s (%s), and gangs of queue %q for %s at most (spec.maxRuntime)",
+			limit, by, queue, longest)}
 }
 
 // StaleWords says why a gang is evicted that lost pods of its minimum.

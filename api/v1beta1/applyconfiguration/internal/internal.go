@@ -50,6 +50,9 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: disruptionMode
             type:
               scalar: string
+          - name: maxRuntimeSeconds
+            type:
+              scalar: numeric
           - name: minResources
             type:
               map:
@@ -194,6 +197,9 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: closed
             type:
               scalar: boolean
+          - name: defaultRuntime
+            type:
+              scalar: string
           - name: deserved
             type:
               map:
@@ -204,6 +210,9 @@ var schemaYAML = typed.YAMLObject(`types:
               map:
                 elementType:
                   scalar: string
+          - name: maxRuntime
+            type:
+              scalar: string
           - name: namespaceSelector
             type:
               map:

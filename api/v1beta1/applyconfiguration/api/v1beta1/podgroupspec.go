@@ -41,6 +41,12 @@ type PodGroupSpecApplyConfiguration struct {
 	// of it is evicted, so that it starts anew as a whole: 30s, 10m or 1h30m. It counts if it is shorter than what the
 	// queue says (spec.staleAfter of a Queue), or if that says nothing.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
+	// How many seconds the gang runs at most, counted from when minCount of its pods are bound. Basalt ends nobody at that
+	// moment, but who runs on is evicted first, and protected by no minimum runtime, when others need the room. If it is
+	// not set, the longest spec.activeDeadlineSeconds of its pods counts, or their annotation
+	// scheduling.basalt.dev/max-runtime, if all of them have one; else spec.defaultRuntime of its queue. A gang whose
+	// limit is longer than spec.maxRuntime of its queue does not start. An edit counts for the next start.
+	MaxRuntimeSeconds *int32 `json:"maxRuntimeSeconds,omitempty"`
 }
 
 // PodGroupSpecApplyConfiguration constructs a declarative configuration of the PodGroupSpec type for use with
@@ -118,5 +124,13 @@ func (b *PodGroupSpecApplyConfiguration) WithDisruptionMode(value apiv1beta1.Dis
 // If called multiple times, the StaleAfter field is set to the value of the last call.
 func (b *PodGroupSpecApplyConfiguration) WithStaleAfter(value metav1.Duration) *PodGroupSpecApplyConfiguration {
 	b.StaleAfter = &value
+	return b
+}
+
+// WithMaxRuntimeSeconds sets the MaxRuntimeSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaxRuntimeSeconds field is set to the value of the last call.
+func (b *PodGroupSpecApplyConfiguration) WithMaxRuntimeSeconds(value int32) *PodGroupSpecApplyConfiguration {
+	b.MaxRuntimeSeconds = &value
 	return b
 }

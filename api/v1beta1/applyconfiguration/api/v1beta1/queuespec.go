@@ -65,6 +65,13 @@ type QueueSpecApplyConfiguration struct {
 	// it starts anew as a whole. 0s: for ever. It is written and inherited as reclaimMinRuntime is, and 0s if nobody sets
 	// it. A PodGroup may set a shorter time for its own gang.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
+	// How long gangs of the queue and of its descendants run at most: 30m, 12h or 168h. A gang that says a longer limit
+	// does not start, and one that says none has this one. Of the queue and its ancestors the shortest counts. At most
+	// 8760h.
+	MaxRuntime *metav1.Duration `json:"maxRuntime,omitempty"`
+	// The limit of gangs of the queue that say none, by spec.maxRuntimeSeconds of a PodGroup or by their pods. It is
+	// written as maxRuntime is, and if it is not set, the nearest ancestor that sets it decides.
+	DefaultRuntime *metav1.Duration `json:"defaultRuntime,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	Closed *bool `json:"closed,omitempty"`
 	// Which namespaces may use the queue and its descendants. A namespace must match the selector of the queue that it uses and of
@@ -181,6 +188,22 @@ func (b *QueueSpecApplyConfiguration) WithRepairFor(value metav1.Duration) *Queu
 // If called multiple times, the StaleAfter field is set to the value of the last call.
 func (b *QueueSpecApplyConfiguration) WithStaleAfter(value metav1.Duration) *QueueSpecApplyConfiguration {
 	b.StaleAfter = &value
+	return b
+}
+
+// WithMaxRuntime sets the MaxRuntime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaxRuntime field is set to the value of the last call.
+func (b *QueueSpecApplyConfiguration) WithMaxRuntime(value metav1.Duration) *QueueSpecApplyConfiguration {
+	b.MaxRuntime = &value
+	return b
+}
+
+// WithDefaultRuntime sets the DefaultRuntime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DefaultRuntime field is set to the value of the last call.
+func (b *QueueSpecApplyConfiguration) WithDefaultRuntime(value metav1.Duration) *QueueSpecApplyConfiguration {
+	b.DefaultRuntime = &value
 	return b
 }
 
