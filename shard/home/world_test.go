@@ -399,7 +399,9 @@ func (w *world) send(p *process, o event.Send) {
 	case *wire.Envelope_Bind:
 		w.mayBind(p, b.Bind.GangUid, nil)
 	case *wire.Envelope_Commit:
-		if b.Commit.Bind {
+		word := fmt.Sprintf("%s %d", b.Commit.Gang.Uid, b.Commit.Serial) // a retransmission is judged with the first
+		if b.Commit.Bind && !p.said[word] {
+			p.said[word] = true
 			w.mayBind(p, b.Commit.Gang.Uid, b.Commit)
 		}
 	case *wire.Envelope_Withdraw:
