@@ -26,15 +26,8 @@ func (c *common) saidLimit(g *gang) limit {
 	if g.group != nil && g.group.MaxRuntime > 0 {
 		return limit{g.group.MaxRuntime, "spec.maxRuntimeSeconds of PodGroup " + g.group.Name.Name}
 	}
-	longest, says := int32(0), len(g.members) > 0
-	for _, p := range g.members {
-		if !p.Finished {
-			says = says && p.LimitSeconds > 0
-			longest = max(longest, p.LimitSeconds)
-		}
-	}
-	if says && longest > 0 {
-		return limit{time.Duration(longest) * time.Second, "its pods"}
+	if longest := longestOfPods(g); longest > 0 {
+		return limit{longest, "its pods"}
 	}
 	usual, by := c.objects.DefaultRuntime(g.queue)
 	if longest, above := c.objects.LongestRuntime(g.queue); longest > 0 && (usual == 0 || longest < usual) {
@@ -44,6 +37,21 @@ func (c *common) saidLimit(g *gang) limit {
 		return limit{}
 	}
 	return limit{usual, "spec.defaultRuntime of queue " + by}
+}
+
+// longestOfPods returns for how long the pods of a gang run at most, 0 where one of them does not say.
+func longestOfPods(g *gang) time.Duration {
+	longest := int32(0)
+	for _, p := range g.members {
+		switch {
+		case p.Finished:
+		case p.LimitSeconds == 0: // as nearly all: nothing more is looked at
+			return 0
+		default:
+			longest = max(longest, p.LimitSeconds)
+		}
+	}
+	return time.Duration(longest) * time.Second
 }
 
 // runsFor returns how long after it is granted its quota a gang is past its limit, however late it starts; 0 for never.

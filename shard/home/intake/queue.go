@@ -138,33 +138,36 @@ func (o *Objects) LongestRuntime(queue string) (longest time.Duration, by string
 // DefaultRuntime returns for how long a gang of a queue runs at most that says nothing itself, and which queue of the
 // path says so, the nearest one; 0 where none does.
 func (o *Objects) DefaultRuntime(queue string) (usual time.Duration, by string) {
+	return o.nearest(queue, func(t times) time.Duration {
+		if t.usual == 0 { // the API server accepts none: it says nothing
+			return -1
+		}
+		return t.usual
+	}, 0)
+}
+
+// nearest returns what the nearest queue of a path says that says it, and which one that is; otherwise or, and "".
+func (o *Objects) nearest(queue string, of func(times) time.Duration, or time.Duration) (d time.Duration, by string) {
 	for q := queue; q != ""; q = api.Parent(q) {
-		if t := o.timesOf(q); t.usual > 0 {
-			return t.usual, q
+		if said := of(o.timesOf(q)); said >= 0 {
+			return said, q
 		}
 	}
-	return 0, ""
+	return or, ""
 }
 
 // RepairFor returns for how long a gang of a queue keeps the charge of pods of its minimum that it lost. The nearest
 // queue of the path that says it decides.
 func (o *Objects) RepairFor(queue string) time.Duration {
-	for q := queue; q != ""; q = api.Parent(q) {
-		if r := o.timesOf(q); r.keep >= 0 {
-			return r.keep
-		}
-	}
-	return repairFor
+	keep, _ := o.nearest(queue, func(t times) time.Duration { return t.keep }, repairFor)
+	return keep
 }
 
 // StaleAfter returns for how long pods that replace what a gang lost wait before the rest of it is evicted, 0 for ever,
 // and which object says so. The nearest queue of the path that says it decides, and the PodGroup may say less.
 func (o *Objects) StaleAfter(queue string, group *Group) (after time.Duration, by string) {
-	for q := queue; q != ""; q = api.Parent(q) {
-		if r := o.timesOf(q); r.stale >= 0 {
-			after, by = r.stale, "Queue "+q
-			break
-		}
+	if after, by = o.nearest(queue, func(t times) time.Duration { return t.stale }, 0); by != "" {
+		by = "Queue " + by
 	}
 	if d := group.StaleAfter; d > 0 && (after == 0 || d < after) {
 		return d, group.Name.Kind.String() + " " + group.Name.Name
