@@ -76,6 +76,7 @@ type claiming struct {
 	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go),
 	alike      []int                  // and which of them are as good as each other
 	singles    map[int]plan.Candidate // surplus pods of candidates, by index
+	strays     map[string]string      // whose pods those are that were named with their gangs (boundGangs)
 
 	// requesting and proposing
 	awaits  []string
@@ -486,6 +487,14 @@ func (c *claims) onMandate(m *wire.Mandate) {
 			x.probe.Candidates = append(x.probe.Candidates, uid)
 		}
 	}
+	named := api.SetOf(x.probe.Candidates)
+	x.strays = map[string]string{}
+	for _, uid := range c.evictions.strays(x.probe.Candidates) {
+		if p := c.pods[uid]; p != nil && !p.Deleting && !named[uid] {
+			x.strays[uid] = c.gangOf(p)
+			x.probe.Candidates = append(x.probe.Candidates, uid)
+		}
+	}
 	for _, member := range c.table.Members {
 		if c.shards.owned[member.Incarnation] > 0 {
 			x.open[member.Incarnation] = true
@@ -521,8 +530,9 @@ func (c *claims) onRooms(from api.Incarnation, m *wire.Rooms) {
 		}
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
-				of.Leaves = append(of.Leaves, plan.Leaves{Gang: l.GetGangUid(), Amounts: amounts,
-					Anyway: l.GetAnyway() || awaited[l.GetGangUid()], Bars: l.GetBars()})
+				gang := cmp.Or(x.strays[l.GetGangUid()], l.GetGangUid())
+				of.Leaves = append(of.Leaves, plan.Leaves{Gang: gang, Amounts: amounts,
+					Anyway: l.GetAnyway() || awaited[gang], Bars: l.GetBars()})
 			}
 		}
 		x.nodes = append(x.nodes, of)

@@ -39,7 +39,6 @@ type Core struct {
 
 	// Objects (podgroups.go, membership.go).
 	young      []*intake.Group          // first seen not long ago, in order
-	goneGroups recent[string, struct{}] // UIDs, so that a late event does not bring one back
 	lostGroups recent[string, struct{}] // names of PodGroups that are gone, for pods that start alone
 	goneNames  []intake.Name            // only with fault.NamesNotUIDs: what a work queue of names would hold
 	deleted    recent[string, bool]     // UIDs of PodGroups whose end the watch showed

@@ -24,8 +24,8 @@ type evictions struct {
 
 	budgets  *disruption.Budgets      // disrupt.go
 	unheeded recent[string, struct{}] // namespaces of which was logged that a PodDisruptionBudget is not heeded
-	graces   map[string]time.Duration // boundGangs,
-	gracesAt time.Time                // and when
+	bound    map[string]*boundGang    // boundGangs,
+	boundAt  time.Time                // and when
 }
 
 // maxIgnored bounds what is logged of a budget that is not heeded, in bytes.
@@ -58,8 +58,9 @@ func (c *evictions) victimPods(candidates []*wire.Candidate) map[string][]*pod {
 	}
 	for _, p := range c.pods {
 		if p.maySpare() {
-			if list, asked := out[gangOf(p)]; asked {
-				out[gangOf(p)] = append(list, p)
+			of := c.gangOf(p)
+			if list, asked := out[of]; asked {
+				out[of] = append(list, p)
 			}
 		}
 	}
@@ -181,7 +182,7 @@ func (c *evictions) claimedPods(victims []*wire.Victim, within time.Duration) {
 		return
 	}
 	for _, p := range c.pods {
-		if p.maySpare() && gangs[gangOf(p)] {
+		if p.maySpare() && gangs[c.gangOf(p)] {
 			c.budgets.Claim(c.now, p.Pod, c.now.Add(within+leavesWithin))
 		}
 	}

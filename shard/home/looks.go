@@ -26,6 +26,10 @@ type common struct {
 	objects *intake.Objects
 	pods    map[string]*pod // of the cluster, whoever owns what (pods.go)
 
+	// goneGroups are the queues of PodGroups that are gone, by UID, "" for one that was not seen before. A late event
+	// does not bring one back.
+	goneGroups recent[string, string]
+
 	out, spare     []event.Output // spare is what Outputs returned last
 	dirty          []*gang
 	large          []*gang                // with many pods, and touched: looked at soon

@@ -50,23 +50,6 @@ func (c *Core) pin(p *pod) {
 	}
 }
 
-// meantFor reports whether a pod that was bound for an earlier PodGroup is this one's. Times of creation are whole
-// seconds.
-func (c *common) meantFor(p *pod, g *intake.Group) bool {
-	switch {
-	case p.Node == "":
-		return false
-	case g.Name.Kind == api.VolcanoGroup:
-		return true
-	}
-	return p.Created.After(g.Created.Truncate(time.Second)) ||
-		!p.Deleting && !p.Finished && !c.now.Before(g.Seen.Add(outlives))
-}
-
-// outlives is how long after a PodGroup was first seen a pod of an earlier one by its name still has to be there. The
-// garbage collector deletes the pods of a controller that is deleted within seconds.
-const outlives = 10 * time.Second
-
 // recheckYoung looks again at the pods of PodGroups that were first seen a while ago.
 func (c *Core) recheckYoung() {
 	for len(c.young) > 0 && !c.now.Before(c.young[0].Seen.Add(outlives)) {

@@ -347,13 +347,5 @@ func (p *pod) claims() string {
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
 func (cm *commit) waitsForVolumes() bool { return cm.step == toBind }
 
-// gangOf returns the UID of the gang that a bound pod counts for, as far as this shard knows.
-func gangOf(p *pod) string {
-	if p.pinned != "" {
-		return p.pinned
-	}
-	return p.Gang
-}
-
 // maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
 func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }

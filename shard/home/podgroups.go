@@ -53,7 +53,9 @@ func (c *Core) onGroupGone(e event.PodGroupGone) {
 		c.goneNames = append(c.goneNames, n)
 		return
 	}
-	c.goneGroups.put(e.UID, struct{}{})
+	if _, known := c.goneGroups.get(e.UID); !known {
+		c.goneGroups.put(e.UID, "")
+	}
 	if g := c.objects.Group(n); g != nil && g.UID == e.UID {
 		c.dropGroup(g)
 	}
@@ -61,7 +63,8 @@ func (c *Core) onGroupGone(e event.PodGroupGone) {
 
 // dropGroup ends a PodGroup: pods that may be bound stay with its gang, the others have no PodGroup any more.
 func (c *Core) dropGroup(g *intake.Group) {
-	c.goneGroups.put(g.UID, struct{}{})
+	queue, _, _ := c.objects.GroupQueue(g)
+	c.goneGroups.put(g.UID, queue)
 	c.objects.Drop(g)
 	c.loseGroup(g)
 	c.rememberLost(g)

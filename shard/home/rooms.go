@@ -112,6 +112,9 @@ func (c *claims) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits [
 	if rank == nil || (!g.charge.reserved || g.charge.reserve.grows()) && !stands {
 		rank = worstRank(g)
 	}
+	if strays := c.evictions.strays(awaits); len(strays) > 0 {
+		awaits = slices.Concat(awaits, strays)
+	}
 	var list classes
 	m := &wire.HoldRequest{Gang: g.message(), Serial: o.serial, Rank: rank, TableEpoch: uint64(c.table.Epoch),
 		TtlMs: c.cfg.HoldFor.Milliseconds(), Trace: c.traceOf(g, spanHold), Awaits: awaits, Claimed: stands}
@@ -379,30 +382,16 @@ func (c *claims) onRoomReply(g *gang, from api.Incarnation, m *wire.HoldReply) b
 
 // graceOf returns the longest that one of some pods, or a pod of some gangs, may take to leave.
 func (c *evictions) graceOf(awaits []string) (longest time.Duration) {
-	graces := c.boundGangs()
+	bound := c.boundGangs()
 	for _, uid := range awaits {
-		longest = max(longest, graces[uid])
+		if g := bound[uid]; g != nil {
+			longest = max(longest, g.grace)
+		}
 		if p := c.pods[uid]; p != nil {
 			longest = max(longest, time.Duration(p.GraceSeconds)*time.Second)
 		}
 	}
 	return longest
-}
-
-// boundGangs are the gangs that have bound pods, and how long these may take to leave. It is a look at all pods of the cluster, so one a
-// second serves all claims.
-func (c *evictions) boundGangs() map[string]time.Duration {
-	if c.graces != nil && c.now.Before(c.gracesAt.Add(c.cfg.AskAgain)) {
-		return c.graces
-	}
-	c.gracesAt, c.graces = c.now, map[string]time.Duration{}
-	for _, p := range c.pods {
-		if p.isBound() {
-			uid := gangOf(p)
-			c.graces[uid] = max(c.graces[uid], time.Duration(p.GraceSeconds)*time.Second)
-		}
-	}
-	return c.graces
 }
 
 // sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
