@@ -105,7 +105,7 @@ func TestARefusalIsWaitedOut(t *testing.T) {
 				done.Add(1)
 			})
 			wg.Go(func() {
-				if _, err := s.ReadForTakeover(t.Context(), 1); err != nil {
+				if _, err := s.ReadForTakeover(t.Context(), 1, nil); err != nil {
 					t.Errorf("read: %v", err)
 				}
 				done.Add(1)

@@ -882,7 +882,7 @@ func TestDeleteManyIntents(t *testing.T) {
 	if err != nil || len(now) != len(keys) {
 		t.Fatalf("%d of %d keys: %v", len(now), len(keys), err)
 	}
-	if left, err := s.ReadForTakeover(t.Context(), 0); err != nil || len(left.Intents) != 0 {
+	if left, err := s.ReadForTakeover(t.Context(), 0, nil); err != nil || len(left.Intents) != 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
 }
@@ -908,7 +908,18 @@ func TestReadForTakeover(t *testing.T) {
 	e.put(reservationKey("q", "negative"), reservation("q", "negative", -1))
 	last := e.putRaw(reservationKey("q", "nonsense"), "\xff")
 
-	got, err := s.ReadForTakeover(t.Context(), last)
+	var all []api.BucketID
+	for b := range api.BucketID(api.Buckets) {
+		all = append(all, b)
+	}
+	of, err := s.ReadForTakeover(t.Context(), last, []api.BucketID{api.BucketOf("q")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(of.Reservations) != 4 || len(of.Corrupt) != 7 { // without those of q2, and of bucket 1024, which is none
+		t.Errorf("of one bucket: %v, corrupt: %v", of.Reservations, of.Corrupt)
+	}
+	got, err := s.ReadForTakeover(t.Context(), last, all)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ type Output interface{ IsOutput() }
 // TableSeen brings the table as it is in the control store. Table is never nil.
 type TableSeen struct{ Table *api.Table }
 
-// StoreRead answers ReadStore: everything at one revision.
+// StoreRead answers ReadStore: what it asked for, at one revision.
 type StoreRead struct {
 	Sequence     uint64
 	Revision     int64
@@ -117,11 +117,13 @@ type Send struct {
 	Body *wire.Envelope
 }
 
-// ReadStore asks for all reservations and intents at one revision, at least MinRevision. A newer Sequence replaces an
-// older one that is not answered yet. The node core asks for both cores.
+// ReadStore asks for the reservations of Buckets, which are sorted, and for all intents, at one revision, at least
+// MinRevision. A newer Sequence replaces an older one that is not answered yet. The node core asks for both cores: for
+// all buckets that the shard has by the newest table.
 type ReadStore struct {
 	Sequence    uint64
 	MinRevision int64
+	Buckets     []api.BucketID
 }
 
 // ListPods asks for all pods as a consistent list would show them that was begun after this output was made. A newer

@@ -44,8 +44,8 @@ func (c *Core) tableSeen(t *api.Table) {
 		c.lose(&lost)
 	}
 	if gaining > 0 || named {
-		c.takeover = takeover{sequence: c.takeover.sequence + 1, revision: t.Revision, stage: reading}
-		c.emit(event.ReadStore{Sequence: c.takeover.sequence, MinRevision: t.Revision})
+		c.takeover = takeover{sequence: c.takeover.sequence, revision: t.Revision}
+		c.readStore()
 	}
 	c.log(slog.LevelInfo, "table seen", slog.Uint64("epoch", uint64(t.Epoch)), slog.Int64("revision", t.Revision), slog.Int("buckets", t.Owned(c.cfg.Self)), slog.Int("gained", gaining))
 }
@@ -87,14 +87,26 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 	c.giveUpUnbindable()
 }
 
+// readStore asks for what the store has, for the takeover in progress.
+func (c *Core) readStore() {
+	var own []api.BucketID
+	for b := range api.BucketID(api.Buckets) {
+		if c.buckets[b] != foreign {
+			own = append(own, b)
+		}
+	}
+	c.takeover.sequence++
+	c.takeover.stage = reading
+	c.emit(event.ReadStore{Sequence: c.takeover.sequence, MinRevision: c.takeover.revision, Buckets: own})
+}
+
 // storeRead counts what others may have sent to the nodes that we gained.
 func (c *Core) storeRead(ev event.StoreRead) {
 	if c.takeover.stage != reading || ev.Sequence != c.takeover.sequence {
 		return
 	}
 	if ev.Revision < c.takeover.revision {
-		c.takeover.sequence++
-		c.emit(event.ReadStore{Sequence: c.takeover.sequence, MinRevision: c.takeover.revision})
+		c.readStore()
 		return
 	}
 	for i := range ev.Intents {

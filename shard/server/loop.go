@@ -373,7 +373,7 @@ func (l *loop) written(what string, id uint64, version string, err error) event.
 // readStore reads until it succeeds, or a newer question replaces it.
 func (l *loop) readStore(ctx context.Context, o event.ReadStore) {
 	for ctx.Err() == nil {
-		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision)
+		read, err := l.process.Store.ReadForTakeover(ctx, o.MinRevision, o.Buckets)
 		if err == nil {
 			for _, bad := range read.Corrupt {
 				l.log.Error("cannot decode a control store record, leaving its subject untouched", "key", bad.Key, "error", bad.Err)

@@ -2,7 +2,12 @@ package protocol
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
 	"testing"
+
+	"basalt.dev/basalt/api"
 )
 
 // A page of small records grows to the most; one of the largest records shrinks to what has about pageBytes.
@@ -38,7 +43,7 @@ func TestPagesOfAScan(t *testing.T) {
 		limit int64
 	}{{"p/%02d", nil, 128}, {"p/%02d", large, 7}, {"p/%02d" + string(large), nil, 7}} {
 		read := 0
-		s := &scan{corrupt: &[]Corrupt{}, kinds: []kind{{prefix: "p/", most: 1000, each: func(KV) error { read++; return nil }}}}
+		s := &scan{corrupt: &[]Corrupt{}, kinds: []kind{{prefix: "p/", buckets: everything, most: 1000, each: func(KV) error { read++; return nil }}}}
 		first, _ := s.next()
 		page := Read{More: true}
 		for i := range first.Then[0].Limit {
@@ -53,6 +58,86 @@ func TestPagesOfAScan(t *testing.T) {
 		s.answered(Result{Succeeded: true, Revision: 10, Reads: []Read{{}}})
 		if _, more := s.next(); more {
 			t.Error("it goes on after the last page")
+		}
+	}
+}
+
+// A scan of buckets finds every key that is theirs and no other, whatever the keys are, and has etcd count no more than a
+// small multiple of them.
+func TestScanOfBuckets(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var keys []string
+		few := 1 + rng.IntN(api.Buckets) // buckets that have keys
+		for range rng.IntN(1 << rng.IntN(15)) {
+			b := api.BucketID(rng.IntN(few))
+			key := "r/" + b.Label() + fmt.Sprintf("/%x", rng.Uint32())
+			if rng.IntN(50) == 0 { // somebody else's
+				key = key[:2+rng.IntN(len(key)-2)]
+			}
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys)
+		own := everything
+		if rng.IntN(3) > 0 {
+			one := 1 << rng.IntN(11) // of so many
+			own = nil
+			for _, b := range everything {
+				if rng.IntN(one) == 0 {
+					own = append(own, b)
+				}
+			}
+			if len(own) == 0 {
+				own = []api.BucketID{api.BucketID(rng.IntN(api.Buckets))}
+			}
+		}
+		k := kind{prefix: "r/", buckets: own, most: int64(1 + rng.IntN(1000))}
+		var want []string
+		for _, key := range keys {
+			of := sort.Search(api.Buckets-1, func(b int) bool { return key < "r/"+api.BucketID(b+1).Label() })
+			if _, is := slices.BinarySearch(own, api.BucketID(of)); is {
+				want = append(want, key)
+			}
+		}
+		if len(own) == api.Buckets && len(want) != len(keys) {
+			t.Fatalf("%d of %d keys belong to a bucket", len(want), len(keys))
+		}
+		var got []string
+		pages, counted := 0, 0
+		k.each = func(kv KV) error { got = append(got, kv.Key); return nil }
+		s := &scan{corrupt: &[]Corrupt{}, kinds: []kind{k, {prefix: "x/", buckets: everything, most: 10, each: k.each}}}
+		for {
+			txn, more := s.next()
+			if !more {
+				break
+			}
+			o := txn.Then[0]
+			if o.Key >= o.End {
+				t.Fatalf("a range from %q to %q", o.Key, o.End)
+			}
+			from, to := sort.SearchStrings(keys, o.Key), sort.SearchStrings(keys, o.End)
+			pages, counted = pages+1, counted+to-from
+			page := Read{More: int64(to-from) > o.Limit}
+			for _, key := range keys[from:min(to, from+int(o.Limit))] {
+				page.Keys = append(page.Keys, KV{Key: key})
+			}
+			s.answered(Result{Succeeded: true, Revision: 1, Reads: []Read{page}})
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d keys, %d buckets: %d keys were read, want %d", len(keys), len(own), len(got), len(want))
+		}
+		// Each key is counted once for each page that its cell needs at the most.
+		fits := int(k.most)
+		largest := 0
+		in := map[int]int{}
+		for _, key := range keys {
+			in[k.find(key)]++
+			largest = max(largest, in[k.find(key)])
+		}
+		t.Logf("%5d keys, %4d of %4d buckets, pages of %4d, %5d in one cell: %4d pages, counted %.1f times", len(keys), few, len(own), k.most, largest, pages, float64(counted)/float64(max(1, len(keys))))
+		if most := len(keys) * (7 + largest/fits); counted > most {
+			t.Errorf("%d keys were counted %d times, at most %d were expected", len(keys), counted, most)
 		}
 	}
 }

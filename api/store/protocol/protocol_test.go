@@ -370,7 +370,7 @@ func TestReadsAreOfOneRevision(t *testing.T) {
 	if s := load.State; pages < 6 || len(s.Reservations) != many || len(s.Limits) != 1 || s.Table == nil || len(s.Corrupt) > 0 || s.Reservations[0].ModRevision > s.Revision {
 		t.Errorf("%d pages: %d reservations, corrupt %v, revision %d", pages, len(s.Reservations), s.Corrupt, s.Revision)
 	}
-	takeover := protocol.NewReadTakeover(keys)
+	takeover := protocol.NewReadTakeover(keys, []api.BucketID{api.BucketOf("q")})
 	pages = drive(takeover)
 	if s := takeover.Takeover; pages < 6 || len(s.Reservations) != many || len(s.Intents) != many || len(s.Corrupt) > 0 || s.Reservations[0].ModRevision > s.Revision {
 		t.Errorf("%d pages: %d reservations, corrupt %v, revision %d", pages, len(s.Reservations), s.Corrupt, s.Revision)

@@ -7,7 +7,7 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// Takeover is what an heir needs, at one revision. Records that cannot be read are there without a Record, and Corrupt
+// Takeover is what an heir needs, at one revision: the reservations of its buckets, and all intents. Records that cannot be read are there without a Record, and Corrupt
 // says why; a key that cannot be read is only there.
 type Takeover struct {
 	Revision     int64
@@ -16,18 +16,19 @@ type Takeover struct {
 	Corrupt      []Corrupt
 }
 
-// ReadTakeover reads all reservations and all intents at one revision, which is the store's newest when it begins. When that
-// is compacted meanwhile, it begins anew at a newer one.
+// ReadTakeover reads the reservations of some buckets and all intents at one revision, which is the store's newest when it
+// begins. When that is compacted meanwhile, it begins anew at a newer one.
 type ReadTakeover struct {
-	keys Keys
-	scan *scan
+	keys    Keys
+	buckets []api.BucketID
+	scan    *scan
 
 	Takeover Takeover
 }
 
-// NewReadTakeover begins a ReadTakeover.
-func NewReadTakeover(k Keys) *ReadTakeover {
-	m := &ReadTakeover{keys: k}
+// NewReadTakeover begins a ReadTakeover of buckets, which are sorted.
+func NewReadTakeover(k Keys, buckets []api.BucketID) *ReadTakeover {
+	m := &ReadTakeover{keys: k, buckets: buckets}
 	m.begin()
 	return m
 }
@@ -37,8 +38,10 @@ func (m *ReadTakeover) begin() {
 	*out = Takeover{}
 	m.scan = &scan{corrupt: &out.Corrupt, kinds: []kind{
 		readIntents(k, &out.Intents),
-		{prefix: k.Reservations(), most: 1000, each: readReservation(k, &out.Reservations)},
 	}}
+	if len(m.buckets) > 0 {
+		m.scan.kinds = append(m.scan.kinds, readReservations(k, m.buckets, &out.Reservations))
+	}
 }
 
 // Next implements Machine.
@@ -96,13 +99,18 @@ func (m *ReadLog) Lost() {}
 
 // readIntents reads all intents.
 func readIntents(k Keys, into *[]StoredIntents) kind {
-	return kind{prefix: k.AllIntents(), most: 100, each: func(kv KV) error {
+	return kind{prefix: k.AllIntents(), buckets: everything, most: 100, each: func(kv KV) error {
 		r, err := k.DecodeIntents(kv)
 		if r.Incarnation != "" {
 			*into = append(*into, r)
 		}
 		return err
 	}}
+}
+
+// readReservations reads the reservations of buckets, which are sorted.
+func readReservations(k Keys, buckets []api.BucketID, into *[]StoredReservation) kind {
+	return kind{prefix: k.Reservations(), buckets: buckets, most: 4000, each: readReservation(k, into)}
 }
 
 // ReadReservation reads the reservation of one gang. It is not older than the moment at which the read is sent.
@@ -151,72 +159,4 @@ func readReservation(k Keys, into *[]StoredReservation) func(KV) error {
 		}
 		return err
 	}
-}
-
-// scan reads all keys of some kinds at one revision, page by page.
-type scan struct {
-	kinds    []kind
-	revision int64  // 0: the store's newest, until the first answer
-	from     string // where the next page begins; "" is the beginning
-	limit    int64  // of the next page
-	corrupt  *[]Corrupt
-}
-
-// kind is either all keys with a prefix, or one key.
-type kind struct {
-	prefix, key string
-	most        int64 // keys in a page, of a prefix
-	each        func(KV) error
-}
-
-func (s *scan) next() (Txn, bool) {
-	if len(s.kinds) == 0 {
-		return Txn{}, false
-	}
-	k := s.kinds[0]
-	if k.key != "" {
-		return plainRead(Op{Kind: Get, Key: k.key, Revision: s.revision}), true
-	}
-	if s.from == "" {
-		s.from, s.limit = k.prefix, min(k.most, firstPage)
-	}
-	return plainRead(Op{Kind: Get, Key: s.from, End: prefixEnd(k.prefix), Revision: s.revision, Limit: s.limit}), true
-}
-
-// answered takes a page. It reports whether the revision was compacted: what was read so far is of no use then.
-func (s *scan) answered(r Result) (compacted bool) {
-	if r.Failure == Compacted {
-		return true
-	}
-	if s.revision == 0 {
-		s.revision = r.Revision
-	}
-	k, page := s.kinds[0], r.Reads[0]
-	bytes := 0
-	for _, kv := range page.Keys {
-		bytes += len(kv.Key) + len(kv.Value.Bytes)
-		if err := k.each(kv); err != nil {
-			*s.corrupt = append(*s.corrupt, Corrupt{kv.Key, err})
-		}
-	}
-	if page.More {
-		s.limit = nextPage(s.limit, k.most, bytes)
-		s.from = page.Keys[len(page.Keys)-1].Key + "\x00"
-		return false
-	}
-	s.kinds, s.from = s.kinds[1:], ""
-	return false
-}
-
-// Pages of a read begin with firstPage keys, and have about pageBytes where records are large: an answer has to arrive within
-// the timeout of one request.
-const (
-	firstPage = 32
-	pageBytes = 8 << 20
-)
-
-// nextPage returns how many keys the page after one of limit keys and so many bytes has: up to four times as many, so that
-// it is expected to have pageBytes.
-func nextPage(limit, most int64, bytes int) int64 {
-	return max(1, min(most, 4*limit, limit*pageBytes/int64(max(1, bytes))))
 }

@@ -305,13 +305,13 @@ func (m *Load) read() {
 	k, s := m.term.keys, &m.State
 	*s = State{Revision: m.commit.Revision, Sequence: m.term.value, Corrupt: slices.Clone(m.corrupt)}
 	m.scan = &scan{revision: s.Revision, corrupt: &s.Corrupt, kinds: []kind{
-		{prefix: k.Limits(""), most: 1000, each: func(kv KV) error {
+		{prefix: k.Limits(""), buckets: everything, most: 1000, each: func(kv KV) error {
 			r, err := k.DecodeLimits(kv)
 			s.Limits = append(s.Limits, r)
 			return err
 		}},
-		{prefix: k.Reservations(), most: 1000, each: readReservation(k, &s.Reservations)},
-		{prefix: k.Shards(), most: 1000, each: func(kv KV) error {
+		readReservations(k, everything, &s.Reservations),
+		{prefix: k.Shards(), buckets: everything, most: 1000, each: func(kv KV) error {
 			r, err := k.DecodeShard(kv)
 			if err == nil {
 				s.Shards = append(s.Shards, r)

@@ -296,7 +296,7 @@ func (x *shard) carryOut(o event.Output) {
 	case event.ReadStore:
 		read := func() {
 			w.log("%s reads the store", x.inc)
-			x.read(o.Sequence, func(ev event.StoreRead) {
+			x.read(o, func(ev event.StoreRead) {
 				if ev.Revision < o.MinRevision {
 					w.fail("%s asks for revision %d, the store is at %d", x.inc, o.MinRevision, ev.Revision)
 				}
@@ -479,11 +479,11 @@ func (x *shard) wrote(w effect.Write) {
 }
 
 // read reads what an heir needs.
-func (x *shard) read(sequence uint64, done func(event.StoreRead)) {
-	m := protocol.NewReadTakeover(keys)
+func (x *shard) read(o event.ReadStore, done func(event.StoreRead)) {
+	m := protocol.NewReadTakeover(keys, o.Buckets)
 	x.drive("read", m, never, func(error) {
 		x.readable(m.Takeover.Corrupt)
-		done(effect.StoreRead(sequence, &m.Takeover))
+		done(effect.StoreRead(o.Sequence, &m.Takeover))
 	})
 }
 
