@@ -72,7 +72,8 @@ func template(t *testing.T, args ...string) []*unstructured.Unstructured {
 	return parse(t, must[string](t)(run(t, "", "helm", args...)))
 }
 
-// TestChartArchive: the archive that `make chart` packs renders the same as the folder, without links to report.
+// TestChartArchive: the archive that `make chart` packs renders the same as the folder, without links to report. It takes
+// half a minute because the program that packs it is linked first.
 func TestChartArchive(t *testing.T) {
 	to := t.TempDir()
 	pack := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", ".", "--root", "../..", "--chart", to)

@@ -36,7 +36,7 @@ plugins:
 `
 
 // Critical pods are admitted where the cluster wants a quota for them, however Basalt was installed, and under the
-// pod security standard of the namespace.
+// pod security standard of the namespace. It takes 20 seconds for a control plane with admission of its own.
 func TestCriticalPodsAreAdmitted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "admission.yaml")
 	if err := os.WriteFile(file, []byte(likeGKE), 0o600); err != nil {

@@ -85,6 +85,12 @@ func theDay() (time.Time, error) {
 	return day, nil
 }
 
+// Day returns the day whose seeds are tested, as Of says it. It fails if the environment names a day that is none.
+func Day() (string, error) {
+	day, err := theDay()
+	return day.Format(time.DateOnly), err
+}
+
 // TurnToday is Turn for what is no test. It fails if the environment names a day that is none.
 func TurnToday(n int) (turn int, err error) {
 	day, err := theDay()

@@ -10,7 +10,7 @@
 //   - Packages whose code has one goroutine run without the race detector, which has nothing to find there and makes
 //     them take five times as long. They run beside the others.
 //
-// Packages that carry out long scenarios take turns: each day a third of them runs, and all of them at a landing and
+// Packages that carry out long scenarios take turns: each day a fifth of them runs, and all of them at a landing and
 // every night. They are named at the end of a run. A package that is asked for by name always runs.
 //
 // It refuses to hide anything: output of a test that fails is printed whole, and a run that tested nothing has failed.
@@ -69,11 +69,13 @@ var first = []string{
 // turns are packages of scenarios against real servers that take more than others: those of a day. What they judge, the
 // simulator, scripts of the cores and the packages that run each day judge in small.
 var turns = [][]string{
-	{"bench/prove/reclaim", "bench/prove/badinput", "bench/prove/store", "bench/prove/racks", "bench/prove/unlike"},
-	{"bench/prove/failures", "bench/prove/visibility", "bench/prove/apart", "bench/prove/security"},
+	{"bench/prove/failures", "bench/prove/visibility", "bench/prove/apart"},
+	{"bench/prove/doors", "bench/prove/store", "bench/prove/unlike"},
+	{"deploy", "bench/prove/racks"},
+	{"bench/prove/reclaim", "bench/prove/badinput", "bench/prove/tracetest"},
 	{
 		"bench/prove/chaos", "bench/prove/hostile", "bench/prove/docs", "bench/stage/local/pool", "bench/prove/volumes",
-		"bench/prove/upstream", "bench/prove/tracetest",
+		"bench/prove/upstream", "bench/prove/security",
 	},
 }
 
@@ -115,6 +117,10 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	day, err := seeds.Day()
+	if err != nil {
+		return err
+	}
 	planes := pool.New(o.Root, o.Out)
 	socket, stop, err := planes.Lend()
 	if err != nil { // the path of the temporary folder may be too long for a socket
@@ -127,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	failed := make([]error, 2)
 	start := func(i int, name string, packages []string, flags ...string) {
 		if len(packages) > 0 {
-			wg.Go(func() { failed[i] = o.goTest(ctx, r, name, socket, append(flags, packages...)) })
+			wg.Go(func() { failed[i] = o.goTest(ctx, r, name, day, socket, append(flags, packages...)) })
 		}
 	}
 	start(0, "race", racing, "-race", "-p", fmt.Sprint(abreast))
@@ -222,15 +228,16 @@ func divide(packages []tested) (racing, alone []string) {
 }
 
 // goTest runs `go test` and gives the report its events.
-func (o Options) goTest(ctx context.Context, r *report, name, socket string, args []string) error {
+func (o Options) goTest(ctx context.Context, r *report, name, day, socket string, args []string) error {
 	flags := []string{"test", "-json", "-timeout", o.Timeout.String()}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(flags, args, o.Flags)...)
 	cmd.Dir = o.Root
+	// The day is said: go test may answer with a result that it kept, for the same code and the same environment.
 	// Tests and servers are short-lived, and this machine has memory: a collector that runs a quarter as often leaves
 	// more of the processors to them. And a program under the race detector need not sleep for a second when it ends.
 	cmd.Env = append(os.Environ(),
 		"GOGC="+cmp.Or(os.Getenv("GOGC"), "400"), "GORACE=atexit_sleep_ms=100 "+os.Getenv("GORACE"),
-		pool.Socket+"="+socket)
+		pool.Socket+"="+socket, seeds.Of+"="+day)
 	if o.Full {
 		cmd.Env = append(cmd.Env, seeds.Full+"=1")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -84,7 +85,7 @@ func TestHangs(*testing.T) {
 	return root
 }
 
-// TestTurns: each package that takes turns exists, runs on one day of three, and among the rest on the others.
+// TestTurns: each package that takes turns exists, runs on one day of a round, and is among the rest on the others.
 func TestTurns(t *testing.T) {
 	root, err := local.Root()
 	if err != nil {
@@ -95,7 +96,8 @@ func TestTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs, rest := map[string]int{}, map[string]int{}
-	for _, day := range []string{"2026-11-27", "2026-11-28", "2026-11-29"} {
+	for i := range turns {
+		day := fmt.Sprintf("2026-11-%d", 20+i)
 		t.Setenv(seeds.Of, day)
 		now, later, err := Options{Packages: []string{"./..."}}.ofTheDay(all)
 		if err != nil || len(now)+len(later) != len(all) {
@@ -115,13 +117,13 @@ func TestTurns(t *testing.T) {
 	takes := map[string]bool{}
 	for _, name := range slices.Concat(turns...) {
 		takes[name] = true
-		if runs[name] != 1 || rest[name] != 2 {
-			t.Errorf("%s runs on %d days of 3, and is among the rest on %d", name, runs[name], rest[name])
+		if runs[name] != 1 || rest[name] != len(turns)-1 {
+			t.Errorf("%s runs on %d days of %d, and is among the rest on %d", name, runs[name], len(turns), rest[name])
 		}
 	}
 	for name, days := range runs {
-		if !takes[name] && (days != 3 || rest[name] > 0) {
-			t.Errorf("%s runs on %d days of 3, and is among the rest on %d", name, days, rest[name])
+		if !takes[name] && (days != len(turns) || rest[name] > 0) {
+			t.Errorf("%s runs on %d days of %d, and is among the rest on %d", name, days, len(turns), rest[name])
 		}
 	}
 	t.Setenv(seeds.Of, "yesterday")
