@@ -72,8 +72,8 @@ func template(t *testing.T, args ...string) []*unstructured.Unstructured {
 	return parse(t, must[string](t)(run(t, "", "helm", args...)))
 }
 
-// TestChartArchive: the archive that `make chart` packs renders the same as the folder, without links to report. It takes
-// half a minute because the program that packs it is linked first.
+// TestChartArchive: the archive that `make chart` packs renders the same as the folder, without links to report. It
+// takes half a minute because the program that packs it is linked first.
 func TestChartArchive(t *testing.T) {
 	to := t.TempDir()
 	pack := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", ".", "--root", "../..", "--chart", to)
@@ -561,8 +561,8 @@ func ended(t *testing.T, log string) (errors []string) {
 	return errors
 }
 
-// From nothing to a pod that is bound, with Helm: the control store and the processes run with the flags and keys that the chart's objects
-// have. Then upgrades, a second release, and the end.
+// From nothing to a pod that is bound, with Helm: the control store and the processes run with the flags and keys
+// that the chart's objects have. Then upgrades, a second release, and the end.
 func TestChartInstalls(t *testing.T) {
 	w := &installed{T: t, dir: t.TempDir()}
 	program := localtest.Basalt(t)

@@ -18,7 +18,9 @@ import (
 
 // ReadForTakeover reads the reservations of buckets, which are sorted, and all intents at one revision, which is the
 // store's newest, and at least minRevision.
-func (s *Store) ReadForTakeover(ctx context.Context, minRevision int64, buckets []api.BucketID) (*protocol.Takeover, error) {
+func (s *Store) ReadForTakeover(
+	ctx context.Context, minRevision int64, buckets []api.BucketID,
+) (*protocol.Takeover, error) {
 	s.raise(minRevision) // somebody saw it: a store that answers with less is another one
 	m := protocol.NewReadTakeover(s.keys, buckets)
 	if err := s.run(ctx, m); err != nil {

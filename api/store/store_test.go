@@ -32,12 +32,12 @@ const limit = 30 * time.Second
 // etcd is a real one with a client of the test's own beside those of the stores.
 type etcd struct {
 	*local.Etcd
-	t   *testing.T
+	t   testing.TB
 	dir string
 	raw *clientv3.Client
 }
 
-func startEtcd(t *testing.T) *etcd {
+func startEtcd(t testing.TB) *etcd {
 	t.Helper()
 	root := localtest.Programs(t, "etcd")
 	dir := t.TempDir()

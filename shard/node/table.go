@@ -45,7 +45,7 @@ func (c *Core) tableSeen(t *api.Table) {
 	}
 	if gaining > 0 || named {
 		c.takeover = takeover{sequence: c.takeover.sequence, revision: t.Revision}
-		c.readStore()
+		c.emit(c.takeover.read(&c.buckets))
 	}
 	c.log(slog.LevelInfo, "table seen", slog.Uint64("epoch", uint64(t.Epoch)), slog.Int64("revision", t.Revision), slog.Int("buckets", t.Owned(c.cfg.Self)), slog.Int("gained", gaining))
 }
@@ -87,17 +87,16 @@ func (c *Core) lose(lost *[api.Buckets]bool) {
 	c.giveUpUnbindable()
 }
 
-// readStore asks for what the store has, for the takeover in progress.
-func (c *Core) readStore() {
-	var own []api.BucketID
-	for b := range api.BucketID(api.Buckets) {
-		if c.buckets[b] != foreign {
-			own = append(own, b)
+// read asks for what the store has of our buckets.
+func (t *takeover) read(buckets *[api.Buckets]ownership) event.ReadStore {
+	t.sequence, t.stage = t.sequence+1, reading
+	o := event.ReadStore{Sequence: t.sequence, MinRevision: t.revision}
+	for b, is := range buckets {
+		if is != foreign {
+			o.Buckets = append(o.Buckets, api.BucketID(b))
 		}
 	}
-	c.takeover.sequence++
-	c.takeover.stage = reading
-	c.emit(event.ReadStore{Sequence: c.takeover.sequence, MinRevision: c.takeover.revision, Buckets: own})
+	return o
 }
 
 // storeRead counts what others may have sent to the nodes that we gained.
@@ -106,7 +105,7 @@ func (c *Core) storeRead(ev event.StoreRead) {
 		return
 	}
 	if ev.Revision < c.takeover.revision {
-		c.readStore()
+		c.emit(c.takeover.read(&c.buckets))
 		return
 	}
 	for i := range ev.Intents {

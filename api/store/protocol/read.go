@@ -7,8 +7,8 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// Takeover is what an heir needs, at one revision: the reservations of its buckets, and all intents. Records that cannot be read are there without a Record, and Corrupt
-// says why; a key that cannot be read is only there.
+// Takeover is what an heir needs, at one revision: the reservations of its buckets, and all intents. Records that
+// cannot be read are there without a Record, and Corrupt says why; a key that cannot be read is only there.
 type Takeover struct {
 	Revision     int64
 	Reservations []StoredReservation
@@ -16,8 +16,8 @@ type Takeover struct {
 	Corrupt      []Corrupt
 }
 
-// ReadTakeover reads the reservations of some buckets and all intents at one revision, which is the store's newest when it
-// begins. When that is compacted meanwhile, it begins anew at a newer one.
+// ReadTakeover reads the reservations of some buckets and all intents at one revision, which is the store's newest when
+// it begins. When that is compacted meanwhile, it begins anew at a newer one.
 type ReadTakeover struct {
 	keys    Keys
 	buckets []api.BucketID

@@ -9,10 +9,11 @@ import (
 
 // scan reads all keys of some kinds at one revision, page by page.
 //
-// For each page etcd counts all keys of the range that is asked for, also those that do not fit into the page. So pages
-// over one range of everything cost the square of what there is. Keys are asked for in ranges of some cells: of half as
-// many after a range that was more than a page, of twice as many after one that was less than half a page. A small store
-// is read in one range, and each key of a large one is counted a few times, whatever its size.
+// For each page etcd counts all keys of the range that is asked for, also those that do not fit into the page. So
+// pages over one range of everything cost the square of what there is. Keys are asked for in ranges of some cells:
+// after a range that was more than a page, of as many as the next page is expected to hold, and of twice as many
+// after one that was less than half a page. A small store is read in one range, and each key of a large one is
+// counted a few times, whatever its size.
 type scan struct {
 	kinds    []kind
 	revision int64 // 0: the store's newest, until the first answer
@@ -33,8 +34,8 @@ type kind struct {
 	each        func(KV) error
 }
 
-// Every key with a prefix belongs to a cell: reservations to one of their bucket, by the first digit of the UID. What is
-// no reservation, or has no bucket, belongs to the last cell that does not begin behind it.
+// Every key with a prefix belongs to a cell: reservations to one of their bucket, by the first digit of the UID. What
+// is no reservation, or has no bucket, belongs to the last cell that does not begin behind it.
 const (
 	cellsOfBucket = 16
 	cells         = api.Buckets * cellsOfBucket
@@ -138,7 +139,7 @@ func (s *scan) answered(r Result) (compacted bool) {
 	switch {
 	case page.More:
 		s.limit = nextPage(s.limit, k.most, bytes)
-		s.stride = max(1, s.stride/2)
+		s.stride = max(1, min(s.stride/2, (cell-s.cell+1)*int(s.limit)/len(page.Keys)))
 		s.cell, s.from = k.own(cell), ""
 		if inside {
 			s.from = page.Keys[len(page.Keys)-1].Key + "\x00"
@@ -164,15 +165,15 @@ func (s *scan) take(kv KV) {
 	}
 }
 
-// Pages of a read begin with firstPage keys, and have about pageBytes where records are large: an answer has to arrive within
-// the timeout of one request.
+// Pages of a read begin with firstPage keys, and have about pageBytes where records are large: an answer has to
+// arrive within the timeout of one request.
 const (
 	firstPage = 32
 	pageBytes = 8 << 20
 )
 
-// nextPage returns how many keys the page after one of limit keys and so many bytes has: up to four times as many, so that
-// it is expected to have pageBytes.
+// nextPage returns how many keys the page after one of limit keys and so many bytes has: up to four times as many, so
+// that it is expected to have pageBytes.
 func nextPage(limit, most int64, bytes int) int64 {
 	return max(1, min(most, 4*limit, limit*pageBytes/int64(max(1, bytes))))
 }

@@ -33,8 +33,8 @@ func TestDrawn(t *testing.T) {
 	t.Logf("%d states", states)
 }
 
-// TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated. It takes 20 seconds because each rule
-// is a space of its own.
+// TestWeakenedRulesAreFound: without any one of the rules, an invariant is violated. It takes 20 seconds because each
+// rule is a space of its own.
 func TestWeakenedRulesAreFound(t *testing.T) {
 	spectest.Found(t, Rules(), EachWeakened(), 4, func(w Weakened, kept bool, limit int) spec.Result {
 		if w.In.Limit = limit; kept {

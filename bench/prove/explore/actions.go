@@ -675,11 +675,7 @@ func (c *call) machine() protocol.Machine {
 
 // read is what a takeover reads: both halves of the store at one revision.
 func (w *world) read(o event.ReadStore) item {
-	asks := o.Sequence
-	for _, b := range o.Buckets {
-		asks = mix(asks, uint64(b))
-	}
-	return w.reads.get(mix(w.store.sum, w.intents.sum, asks), func() item {
+	return w.reads.get(mix(w.store.sum, w.intents.sum, sumOf(o)), func() item {
 		m := protocol.NewReadTakeover(keys, o.Buckets)
 		w.drive(&call{from: "an heir"}, m)
 		return itemOf(shardeffect.StoreRead(o.Sequence, &m.Takeover))
