@@ -24,8 +24,8 @@ func TestHostile(t *testing.T) {
 		attacks = seeds.OfTheDay(t, len(attacks), attacks)
 	}
 	o := hostile.Options{
-		Cluster: localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t)}),
-		Seed:    1, For: 9 * time.Second, Together: 40, Scale: 0.02, Rate: 4, Attacks: attacks, Busy: true,
+		Cluster:     localtest.Cluster(t, local.Options{Basalt: localtest.Basalt(t), ControllerManager: true}),
+		Controllers: true, Seed: 1, For: 9 * time.Second, Together: 40, Scale: 0.02, Rate: 4, Attacks: attacks, Busy: true,
 		Patience: 4 * time.Minute, Log: t.Logf,
 	}
 	result, err := hostile.Run(t.Context(), o)
