@@ -424,7 +424,10 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	row.QuietUsage = r.usage(ctx).since(used)
 
 	before := r.state()
-	accepted, refused := r.attacker.Count()
+	strikers, err := r.strikers(ctx, attacks)
+	if err != nil {
+		return err
+	}
 	for _, a := range attacks {
 		if err := r.grant(ctx, a.Right); err != nil {
 			return err
@@ -434,26 +437,11 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 	attacking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { // on a slow machine an attack lasts until it has done something
-		defer cancel()
-		const pause = 100 * time.Millisecond
-		for wait.For(attacking, lasts); time.Since(begin) < r.Patience && ctx.Err() == nil; wait.For(ctx, pause) {
-			if now, _ := r.attacker.Count(); now > accepted {
-				return
-			}
-		}
-	})
 	if r.Profiles != "" {
 		wg.Go(func() { r.profile(attacking, row.Attack, begin.Add(lasts/2), lasts/2-time.Second) })
 	}
-	for _, a := range attacks {
-		if a.OwnNamespace {
-			wg.Go(func() { r.inOwnNamespace(attacking, a, &row) })
-		} else {
-			wg.Go(func() { r.attacker.Run(attacking, a) })
-		}
-	}
-	<-attacking.Done()
+	strikers.strike(attacking, lasts)
+	cancel()
 	wg.Wait()
 	end := time.Now()
 	row.For = end.Sub(begin)
@@ -461,8 +449,8 @@ func (r *run) phase(ctx context.Context, attacks []Attack, lasts time.Duration) 
 		return err
 	}
 	row.UnderUsage = r.usage(ctx).since(used)
-	nowAccepted, nowRefused := r.attacker.Count()
-	row.Accepted, row.Refused = row.Accepted+nowAccepted-accepted, row.Refused+nowRefused-refused
+	row.Accepted, row.Refused = strikers.count()
+	strikers.empty(ctx)
 	if row.Accepted == 0 {
 		row.Problems = append(row.Problems, "the attack did nothing: the API server accepted none of its writes")
 	}
@@ -498,31 +486,6 @@ func (r *run) leave(ctx context.Context, attacks []Attack, row Row, judged error
 	}
 	r.logf("%s: cleaned in %s", row.Attack, time.Since(began).Round(time.Second))
 	return nil
-}
-
-// inOwnNamespace runs an attack in a namespace that is deleted in the middle of it.
-func (r *run) inOwnNamespace(ctx context.Context, attack Attack, row *Row) {
-	target := r.target
-	target.Namespace = evil + "-" + attack.Name
-	var a *Attacker
-	err := r.createNamespace(ctx, target.Namespace)
-	if err == nil {
-		a, err = NewAttacker(ctx, r.Cluster.Config(local.Admin), target, r.Seed)
-	}
-	if err != nil {
-		row.Problems = append(row.Problems, err.Error())
-		return
-	}
-	deadline, _ := ctx.Deadline()
-	half := time.AfterFunc(time.Until(deadline)/2, func() {
-		_ = r.admin.Core.CoreV1().Namespaces().Delete(ctx, target.Namespace, metav1.DeleteOptions{})
-	})
-	defer half.Stop()
-	a.Run(ctx, attack)
-	row.Accepted, row.Refused = a.Count()
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanBy)
-	defer cancel()
-	empty(after, r.admin, target.Namespace)
 }
 
 // clean removes everything of the attacker and waits until nothing is charged for it.
