@@ -437,6 +437,7 @@ func podRequests(p *v1.Pod, ignore map[string]bool, room Resources) (Resources, 
 	}
 	list := resourcehelper.PodRequests(kept, resourcehelper.PodResourcesOptions{UseStatusResources: status, InPlacePodLevelResourcesVerticalScalingEnabled: status})
 	list[v1.ResourcePods] = Quantity("pods", 1)
+	delete(list, ResourceGangs)
 	r, err := FromResourceList(list, true)
 	if err != nil {
 		return one, fmt.Errorf("spec.containers[*].resources.requests: %w", err)
@@ -452,7 +453,7 @@ func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Reso
 	}
 	r = slices.Grow(r[:0], len(l)+1)
 	for name, q := range l {
-		if ignore[string(name)] || name == v1.ResourcePods || q.Sign() == 0 {
+		if ignore[string(name)] || isCount(string(name)) || q.Sign() == 0 {
 			continue
 		}
 		v, err := FromQuantity(string(name), q, true)

@@ -21,6 +21,13 @@ const (
 	MaxResourceName = 317 // bytes of a name: a DNS subdomain of 253, a slash, and a name of 63
 )
 
+// ResourceGangs counts gangs: a gang that is charged anything is charged one of it, and no node and no pod has any.
+// What a pod requests of it is ignored.
+const ResourceGangs = "scheduling.basalt.dev/gangs"
+
+// isCount reports whether a resource is counted, and nothing that a container could use.
+func isCount(name string) bool { return name == string(v1.ResourcePods) || name == ResourceGangs }
+
 // CheckResourceName returns an error if a resource name is longer than MaxResourceName.
 func CheckResourceName(name string) error {
 	if len(name) > MaxResourceName {
@@ -300,7 +307,7 @@ func FromResourceList(l v1.ResourceList, roundUp bool) (Resources, error) {
 func FloorOf(minResources v1.ResourceList, minCount int32, ignored map[string]bool) (Resources, error) {
 	counted := make(v1.ResourceList, len(minResources))
 	for name, q := range minResources {
-		if !ignored[string(name)] {
+		if !ignored[string(name)] && name != ResourceGangs {
 			counted[name] = q
 		}
 	}

@@ -99,6 +99,16 @@ func TestPodRequestsFollowComponentHelpers(t *testing.T) {
 	if err != nil || got.Value("cpu") != 3250 || got.Value("pods") != 1 {
 		t.Fatalf("PodRequests = %v, %v", got, err)
 	}
+	gangs := func() v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: v1.ResourceList{
+			"cpu": resource.MustParse("1"), ResourceGangs: resource.MustParse("7")}}
+	}
+	for _, containers := range [][]v1.Container{{{Resources: gangs()}}, {{Resources: gangs()}, {Resources: gangs()}}} {
+		p := &v1.Pod{Spec: v1.PodSpec{SchedulerName: SchedulerName, Containers: containers}}
+		if got, err := PodRequests(p, nil); err != nil || len(got) != 2 || got.Value(ResourceGangs) != 0 {
+			t.Fatalf("a pod that asks for gangs requests %v, %v", got, err)
+		}
+	}
 	pod.Spec.Containers[0].Resources = list("9E")
 	if p := FromPod(pod, nil, Rules{}); p.Refused == nil || p.Refused.Reason != "NeverFits" {
 		t.Fatalf("a pod that asks for 9E cores: %+v", p.Refused)

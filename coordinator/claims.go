@@ -419,7 +419,8 @@ func (c *Core) loadClaims(records []StoredReservation) {
 		if err != nil || sound(lacked) != nil {
 			lacked = nil
 		}
-		x := &claim{gang: g, lacked: lacked, mandate: w.GetMandate(), rule: w.GetRule(), promised: promised, until: time.UnixMilli(w.GetUntilUnixMs())}
+		x := &claim{gang: g, lacked: lacked, mandate: w.GetMandate(), rule: w.GetRule(),
+			promised: c.tree.promises(promised, g.res.demand), until: time.UnixMilli(w.GetUntilUnixMs())}
 		for _, v := range w.GetVictims() {
 			of := victim{gang: c.roster.gangs[gangKey{v.GetGang().GetQueue(), v.GetGang().GetUid()}], attempt: v.GetAttempt()}
 			if of.pods, err = readSurplus(v.GetPods()); err != nil {

@@ -153,6 +153,18 @@ func (c *Core) sendDenied(r *request, l *shortfall) {
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 }
 
+// gangsRun says that as many gangs run in a queue as may.
+func (l *shortfall) gangsRun(r *request) string {
+	more := ""
+	if l.afterOthers {
+		more = " once the gangs that wait for nodes have started"
+	}
+	if l.queue != r.queue {
+		return fmt.Sprintf("queue %q runs as many gangs as it may (spec.capability)%s", l.queue.path, more)
+	}
+	return fmt.Sprintf("queue %q runs %d of %d gangs (spec.capability)%s", l.queue.path, l.charged, l.capability, more)
+}
+
 // message says what keeps a request from being granted, for people.
 func (l *shortfall) message(r *request, w denialText) string {
 	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
@@ -170,6 +182,10 @@ func (l *shortfall) message(r *request, w denialText) string {
 	text := ""
 	switch q := l.queue.path; l.reason {
 	case wire.DenyReason_DENY_QUOTA:
+		if l.resource == api.ResourceGangs {
+			text = l.gangsRun(r)
+			break
+		}
 		text = fmt.Sprintf("queue %q has insufficient %s: short of %s (%s)", q, l.resource, amount(l.short), asks)
 		if l.afterOthers {
 			text = fmt.Sprintf("queue %q has insufficient %s once the gangs that wait for nodes have started: short of %s (%s)",
@@ -195,6 +211,10 @@ func (l *shortfall) message(r *request, w denialText) string {
 		text = fmt.Sprintf("queue %q does not lend to non-preemptible gangs: short of %s %s (%s)",
 			q, amount(l.short), l.resource, asks)
 	case wire.DenyReason_DENY_NEVER_FITS:
+		if l.resource == api.ResourceGangs {
+			text = fmt.Sprintf("queue %q may run no gangs (spec.capability)", q)
+			break
+		}
 		text = fmt.Sprintf("queue %q can never admit it: gang requests %s %s, capability %s", q, l.resource, amount(l.requested), amount(l.capability))
 	case wire.DenyReason_DENY_QUEUE_NOT_FOUND:
 		text = fmt.Sprintf("queue %q does not exist", q)

@@ -258,5 +258,5 @@ func (g *gang) charged() (revision int64, demand []*wire.Amount) {
 	if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
 		return 0, nil
 	}
-	return g.res.revision, wire.FromResources(g.res.demand)
+	return g.res.revision, wire.FromResources(uncounted(g.res.demand))
 }

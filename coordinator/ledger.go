@@ -36,6 +36,7 @@ func (l *ledger) freedFor(g *gang) {
 // charge changes what a reservation is charged, at its queue and every ancestor.
 func (l *ledger) charge(g *gang, demand api.Resources) {
 	q := g.res.queue
+	demand = l.tree.counted(demand)
 	delta := demand.Sub(g.res.demand)
 	g.res.becomes(demand)
 	if len(g.res.unplaced) > 0 && !delta.IsZero() {

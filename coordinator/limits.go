@@ -191,8 +191,11 @@ func (c *Core) changeLimits(b *batch) bool {
 		// Others wait for this queue's limits only where they were denied; guarantees, and what is deserved, reach
 		// across the tree. Weights decide who is next, and no denial.
 		reaches := next.entitles() || q.limits.entitles()
-		was := q.limits
+		was, counted := q.limits, c.tree.counting > 0
 		c.rights.setLimits(q, next)
+		if counted != (c.tree.counting > 0) {
+			countAnew(c)
+		}
 		if !was.sameSelector(next) {
 			c.rightsChanged(q)
 			q.walk(func(p *queue) { p.report.reported = false })
@@ -208,6 +211,37 @@ func (c *Core) changeLimits(b *batch) bool {
 		c.tree.prune(q)
 	}
 	return len(b.ops) > 0
+}
+
+// countAnew counts gangs from now on, or not any more.
+func countAnew(c *Core) {
+	count := func(demand api.Resources) api.Resources { return c.tree.counted(uncounted(demand)) }
+	c.tree.root.walk(func(q *queue) {
+		for _, g := range q.members.reserved {
+			r := g.res
+			x := r.claim
+			if x != nil {
+				c.ledger.promise(x, -1)
+				x.promised = c.tree.promises(x.promised, r.demand)
+				c.ledger.promise(x, 1)
+			}
+			c.ledger.charge(g, count(r.demand))
+			if r.most = count(r.most); r.most.Fits(r.demand) {
+				r.most = nil
+			}
+		}
+	})
+	for _, r := range c.ring {
+		c.unlist(r)
+		r.demand, r.bound = count(r.demand), count(r.bound)
+		if r.delta = r.demand; r.gang.res != nil {
+			r.delta = r.demand.Sub(r.gang.res.demand)
+		}
+		c.list(r)
+		if r.demandClass != nil {
+			c.turns.makeDue(r.demandClass)
+		}
+	}
 }
 
 // wanted is what the record of a queue should be, and whether that has to be written.

@@ -120,6 +120,7 @@ type tree struct {
 	nextFair    time.Time // when fair shares may be made again (shares.go)
 	linedUp     time.Time // when it was found out last how queues stand (standing.go)
 	version     uint64    // grows with each change of a limit
+	counting    int       // queues whose limits name gangs (counts.go)
 	synced      bool      // all Queues of the first list were delivered
 }
 

@@ -80,6 +80,7 @@ type world struct {
 	elsewhere                 int // denials for pods that another gang has
 	mandates, claims, refused int
 	contended                 bool // for one limit, with less of what ends claims
+	counts                    bool // some queues say how many gangs run
 	hears                     func(Output)
 }
 
@@ -109,8 +110,11 @@ var gangName = regexp.MustCompile(`\bg[0-9]+\b`)
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
 
 func newWorld(seed int64) *world {
-	w := &world{contended: seed%2 == 1, rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000), shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
-		specs: map[string]QueueSeen{}, labels: map[string]map[string]string{}, gangs: map[string]*asked{}, bound: map[string]bool{}}
+	w := &world{contended: seed%2 == 1, counts: seed%3 == 0,
+		rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000),
+		shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
+		specs:  map[string]QueueSeen{}, labels: map[string]map[string]string{},
+		gangs: map[string]*asked{}, bound: map[string]bool{}}
 	for _, p := range paths {
 		w.edit(p)
 	}
@@ -137,6 +141,9 @@ func (w *world) edit(path string) {
 			if w.rng.Intn(2) == 0 {
 				m[r] = w.rng.Int63n(most) + 1
 			}
+		}
+		if w.counts && w.rng.Intn(4) == 0 {
+			m[api.ResourceGangs] = w.rng.Int63n(most)/4 + 1
 		}
 		return api.FromMap(m)
 	}

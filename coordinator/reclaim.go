@@ -271,10 +271,10 @@ func (a ask) atLeast() (out api.Resources) {
 	return out
 }
 
-// isFree reports whether anybody may borrow as much of a resource as he likes: that is so of pods, which every gang has, where no queue above
-// limits them.
+// isFree reports whether anybody may borrow as much of a resource as he likes: that is so of pods and gangs, which
+// every gang has, where no queue above limits them.
 func (q *queue) isFree(resource string) bool {
-	if resource != "pods" {
+	if !isCount(resource) {
 		return false
 	}
 	_, limited := q.parent.effective.Get(resource)

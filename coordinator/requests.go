@@ -79,7 +79,7 @@ func (c *Core) changes(g *gang, m *wire.Reserve) *claim {
 		return nil
 	}
 	demand, err := wire.ToResources(m.GetDemand())
-	promised := demand.Sub(g.res.demand).Equal(g.res.claim.promised)
+	promised := c.tree.counted(demand).Sub(g.res.demand).Equal(g.res.claim.promised)
 	if err != nil || !m.GetVain() && g.res.attempt == m.GetAttempt() && promised {
 		return nil
 	}
@@ -142,6 +142,7 @@ func (a *accepting) read() bool {
 		err = sound(a.demand)
 	}
 	if err == nil {
+		a.demand, a.bound = a.tree.counted(a.demand), a.tree.counted(a.bound)
 		a.pods, err = a.g.podSet(a.m.GetPods())
 	}
 	if err != nil {

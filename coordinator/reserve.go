@@ -118,7 +118,8 @@ func (r *reservation) chargedFor(now time.Time, q *request) {
 func (c *Core) sendGranted(now time.Time, b *batch, to api.Incarnation, g *gang) {
 	body := &wire.Envelope{Body: &wire.Envelope_Granted{Granted: &wire.Granted{
 		GangUid: g.key.uid, Attempt: g.res.attempt, Serial: g.serial, ReservationRevision: g.res.revision,
-		Demand: wire.FromResources(g.res.demand), Rank: wire.FromRank(g.res.rank), Patient: c.patience.allows(now, g)}}}
+		Demand: wire.FromResources(uncounted(g.res.demand)), Rank: wire.FromRank(g.res.rank),
+		Patient: c.patience.allows(now, g)}}}
 	if g.res.revision != 0 {
 		c.send(to, body)
 	} else {
@@ -138,10 +139,10 @@ func (c *Core) put(b *batch, g *gang) {
 	g.batch = b.id
 	b.puts = append(b.puts, g)
 	record := &wire.ReservationRecord{
-		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(r.demand), Rank: wire.FromRank(r.rank),
+		Gang: g.ref, Attempt: r.attempt, Demand: wire.FromResources(uncounted(r.demand)), Rank: wire.FromRank(r.rank),
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
 		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least),
-		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(r.most), RunsMs: r.runs}
+		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(uncounted(r.most)), RunsMs: r.runs}
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}

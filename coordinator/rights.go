@@ -150,6 +150,12 @@ func (c *Core) rightsKnown() bool {
 func (y *rights) setLimits(q *queue, next *limits) {
 	was := q.limits
 	q.limits = next
+	if was.names(api.ResourceGangs) {
+		y.tree.counting--
+	}
+	if next.names(api.ResourceGangs) {
+		y.tree.counting++
+	}
 	if was.restricts() {
 		y.selectors--
 	}

@@ -40,7 +40,11 @@ func (s *store) problem(format string, args ...any) {
 func (s *store) sum(queue, resource string) (sum, forced int64) {
 	for _, r := range s.reservations {
 		if api.Under(r.Gang.Queue, queue) {
-			for _, a := range r.Demand {
+			demand := r.Demand
+			if slices.ContainsFunc(demand, func(a *wire.Amount) bool { return a.Value > 0 }) {
+				demand = append(slices.Clone(demand), &wire.Amount{Resource: api.ResourceGangs, Value: 1})
+			}
+			for _, a := range demand {
 				if a.Resource == resource {
 					sum += a.Value
 					if r.Forced {

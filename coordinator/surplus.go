@@ -95,5 +95,6 @@ func (c *Core) loadSurplus(g *gang, w *wire.ReservationRecord) error {
 	if r.most, err = wire.ToResources(w.GetMost()); err != nil {
 		return fmt.Errorf("most: %w", err)
 	}
+	r.most = c.tree.counted(r.most)
 	return nil
 }

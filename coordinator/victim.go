@@ -82,7 +82,7 @@ func (r *reservation) claimRecord() *wire.ClaimRecord {
 	if x == nil {
 		return nil
 	}
-	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(x.promised),
+	out := &wire.ClaimRecord{Mandate: x.mandate, Rule: x.rule, Promised: wire.FromResources(uncounted(x.promised)),
 		Lacked: wire.FromResources(x.lacked), UntilUnixMs: x.until.UnixMilli()}
 	for _, v := range x.victims {
 		out.Victims = append(out.Victims, &wire.Victim{Gang: &wire.GangRef{Uid: v.gang.key.uid,

@@ -147,6 +147,7 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 	if why := g.tooLarge(demand, make([]uint64, p.GetPods())); why != "" {
 		return bad("%s", why)
 	}
+	demand = c.tree.counted(demand)
 	tenant := q.members.tenants[p.GetNamespace()]
 	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: tenant, demand: demand, delta: demand,
 		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(),
@@ -191,6 +192,10 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 		}
 		o, selector := q.object, q.limits.record.NamespaceSelector
 		q.limits = &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, selector: q.limits.selector, record: o.record(selector)}
+		if c.tree.counting == 0 && q.limits.names(api.ResourceGangs) {
+			return nil, fmt.Sprintf("queue %q: gangs are counted once the spec of some queue names %s, and none does",
+				q.path, api.ResourceGangs)
+		}
 		if n := limitsBytes(q.limits.record); n > maxRecordBytes {
 			return nil, fmt.Sprintf("queue %q: its record would have %d bytes, the limit is %d", q.path, n, maxRecordBytes)
 		}

@@ -875,6 +875,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"a time before the past", "queues", queue("q", `{"staleAfter":"-1m"}`), []string{"spec.staleAfter", "not negative"}},
 		{"a limit of more than a year", "queues", queue("q", `{"maxRuntime":"8761h"}`),
 			[]string{"spec.maxRuntime", "must be from 1s to 8760h"}},
+		{"half a gang", "queues", queue("q", `{"capability":{"scheduling.basalt.dev/gangs":"1500m"}}`),
+			[]string{"spec.capability", "scheduling.basalt.dev/gangs", "1500m"}},
 		{"no time at all", "queues", queue("q", `{"defaultRuntime":"0s"}`),
 			[]string{"spec.defaultRuntime", "must be from 1s to 8760h"}},
 		{"a gang of no time", "podgroups",
@@ -936,6 +938,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
 		queue("repairs", `{"repairFor":"0s","staleAfter":"168h"}`),
+		queue("gangs", `{"capability":{"scheduling.basalt.dev/gangs":"20"},"guarantee":{"scheduling.basalt.dev/gangs":2}}`),
 		queue("limits", `{"maxRuntime":"8760h","defaultRuntime":"12h30m"}`),
 		queue("defaults", `{"reclaimable":true,"reclaimPolicy":"Deserved","preemptionPolicy":"Never","reclaimMinRuntime":"1m0s","preemptionDelay":"10000ms"}`),
 		queue("null-is-left-out", `{"capability":{"cpu":null}}`),
@@ -1070,7 +1073,9 @@ func TestColumns(t *testing.T) {
 	if err := c.Post().Resource("queues").Body([]byte(queue("columns", `{"capability":{"cpu":"4"}}`))).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	status := `{"status":{"epoch":1,"writer":"w","sequence":1,"admittedGangs":2,"waitingGangs":3,"charged":{"cpu":"3500m","nvidia.com/gpu":"7"},"limits":{"capability":{"cpu":"4"}},
+	status := `{"status":{"epoch":1,"writer":"w","sequence":1,"admittedGangs":2,"waitingGangs":3,
+		"charged":{"cpu":"3500m","nvidia.com/gpu":"7"},
+		"limits":{"capability":{"cpu":"4","scheduling.basalt.dev/gangs":"20"}},
 		"conditions":[{"type":"Ready","status":"False","reason":"ParentMissing","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
 	if err := c.Patch(types.MergePatchType).Resource("queues").Name("columns").SubResource("status").Body([]byte(status)).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
@@ -1087,7 +1092,8 @@ func TestColumns(t *testing.T) {
 	for i, column := range table.ColumnDefinitions {
 		got[column.Name] = fmt.Sprint(table.Rows[0].Cells[i])
 	}
-	for name, want := range map[string]string{"Name": "columns", "CPU": "3500m", "CPU Limit": "4", "GPU": "7", "Admitted": "2", "Waiting": "3", "Ready": "False", "Reason": "ParentMissing"} {
+	for name, want := range map[string]string{"Name": "columns", "CPU": "3500m", "CPU Limit": "4", "GPU": "7",
+		"Admitted": "2", "Limit": "20", "Waiting": "3", "Ready": "False", "Reason": "ParentMissing"} {
 		if got[name] != want {
 			t.Errorf("column %s shows %q, want %q", name, got[name], want)
 		}

@@ -300,7 +300,7 @@ func (a *Auditor) virtual(but string, noticed bool) virtual {
 		}
 	}
 	for _, r := range leaves {
-		add(r.queue, r.demand, -1)
+		add(r.queue, r.charges(), -1)
 	}
 	a.lessSingles(but, noticed, leaves, add)
 	return t
@@ -363,7 +363,7 @@ func (a *Auditor) judgeReclaim(now *reservation, victims []*reservation, t virtu
 			continue
 		}
 		judged, known := false, true
-		uses := now.demand.Add(now.claim.promised)
+		uses := now.charges().Max(now.demand.Add(now.claim.promised))
 		for _, x := range uses {
 			deserved, is := t.deserves(mine, x.Resource)
 			known = known && is
@@ -494,6 +494,9 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 	}
 	if now.claim.rule == wire.Rule_RULE_PREEMPT { // it may have to free as much as it gets
 		for _, x := range now.claim.promised {
+			if x.Resource == api.ResourceGangs && !a.store.countsGangs() {
+				continue
+			}
 			n := need{path: now.queue, name: x.Resource, short: x.Value}
 			for _, v := range victims {
 				n.freed = api.AddSat(n.freed, v.demand.Value(x.Resource))
@@ -518,14 +521,14 @@ func (a *Auditor) judgeNeeded(now *reservation, victims []*reservation, t virtua
 func (a *Auditor) judgePromised(e StoreRevision, old, now *reservation) {
 	var had api.Resources
 	if old != nil {
-		had = old.demand
+		had = old.charges()
 		for _, s := range old.condemned {
 			if !now.condemns(s.id) { // what it had for that pod is not for another one
 				had = had.Sub(s.demand).Positive()
 			}
 		}
 	}
-	grew := now.demand.Sub(had).Positive()
+	grew := now.charges().Sub(had).Positive()
 	g := a.cluster.gangs[now.gang]
 	if len(grew) == 0 || now.forced || old != nil && (old.forced || old.claim != nil) || g == nil || g.present > 0 || a.namesBound(now) {
 		return

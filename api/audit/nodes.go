@@ -174,7 +174,7 @@ func (a *Auditor) judgeNode(n *node) {
 
 // offered returns what nodes that are neither cordoned nor ill have of a resource for us, as they were last seen.
 func (c *cluster) offered(name string) (sum int64) {
-	if len(c.nodes) == 0 { // nobody has said
+	if len(c.nodes) == 0 || name == api.ResourceGangs { // nobody has said, or they do not decide
 		return math.MaxInt64
 	}
 	for _, n := range c.nodes {

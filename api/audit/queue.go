@@ -77,11 +77,11 @@ func (q *queue) wants(of amountOf, below int64) int64 {
 	return below
 }
 
-// words is a sum as a string, without zeros.
+// words is a sum as a string, without zeros. Gangs that are charged as a resource are the same as those admitted.
 func words(r api.Resources, gangs int) string {
 	var b []byte
 	for _, x := range r {
-		if x.Value != 0 {
+		if x.Value != 0 && x.Resource != api.ResourceGangs {
 			b = append(b, x.Resource...)
 			b = append(b, '=')
 			b = strconv.AppendInt(b, x.Value, 36)
@@ -109,6 +109,17 @@ func (q *queue) hadSum(words string, since time.Time) bool {
 		}
 	}
 	return len(q.sums) == 0 && words == "0"
+}
+
+// countsGangs reports whether the limits of a queue name gangs, so that how many are charged matters.
+func (s *store) countsGangs() bool {
+	for _, q := range s.queues {
+		_, limited := q.limits.Get(api.ResourceGangs)
+		if _, named := q.says(api.ResourceGangs); limited || named {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *store) guaranteed() bool {
@@ -151,17 +162,17 @@ func (s *store) charge(r *reservation, sign int64, touched map[*queue]bool) {
 		if r.forced {
 			to = &q.forced
 			if sign < 0 {
-				q.freed = q.freed.Add(r.demand)
+				q.freed = q.freed.Add(r.charges())
 			}
 		}
-		*to = add(*to, r.demand, sign)
+		*to = add(*to, r.charges(), sign)
 	}
 }
 
 // kept takes note of what a forced reservation has that it had already: it was not freed, and when it is not forced any
 // more it is no growth of the others.
 func (s *store) kept(old, r *reservation) {
-	kept := old.demand.Sub(old.demand.Sub(r.demand).Positive())
+	kept := old.charges().Sub(old.charges().Sub(r.charges()).Positive())
 	for _, path := range api.Lineage(r.queue) {
 		q := s.queue(path)
 		if q.freed = q.freed.Sub(kept); !r.forced {

@@ -228,14 +228,14 @@ func (a *Auditor) judgeBorrowing(e StoreRevision, gangs []*gang) {
 		for _, path := range api.Lineage(r.queue) {
 			for _, named := range a.store.queue(path).deserved {
 				name := named.Resource
-				if r.demand.Value(name) == 0 || a.store.queue(path).guarantee.Value(name) > 0 || a.store.guaranteedBelow(path,
+				if r.charges().Value(name) == 0 || a.store.queue(path).guarantee.Value(name) > 0 || a.store.guaranteedBelow(path,
 					name) {
 					continue
 				}
 				var sum int64
 				for _, o := range a.store.reservations {
 					if o.kept && api.Under(o.queue, path) {
-						sum = api.AddSat(sum, o.demand.Value(name))
+						sum = api.AddSat(sum, o.charges().Value(name))
 					}
 				}
 				if sum <= named.Value {

@@ -96,6 +96,18 @@ func (y *yielding) words() string {
 // isCharged reports whether the gang has its quota. A claim may stand before that.
 func (r *reservation) isCharged() bool { return r != nil && (r.claim == nil || len(r.demand) > 0) }
 
+// withGang returns amounts that a gang is charged with the gang itself: of api.ResourceGangs it is charged one while it
+// is charged anything, which no record says.
+func withGang(amounts api.Resources) api.Resources {
+	if amounts.IsZero() {
+		return amounts
+	}
+	return amounts.Add(api.Resources{{Resource: api.ResourceGangs, Value: 1}})
+}
+
+// charges is what counts at the queues of its path.
+func (r *reservation) charges() api.Resources { return withGang(r.demand) }
+
 // open reports whether it is there under an attempt, and not closing.
 func (r *reservation) open(attempt uint64) bool {
 	return r != nil && !r.closing && r.attempt == attempt
@@ -161,7 +173,7 @@ func (c *claim) parts(v victim, r *reservation) (out []*reservation) {
 	pods := c.singles[v]
 	if len(pods) == 0 {
 		whole := *r
-		whole.demand = r.staying()
+		whole.demand = withGang(r.staying())
 		return []*reservation{&whole}
 	}
 	for _, s := range pods {
@@ -203,7 +215,10 @@ func (r *reservation) readClaim(rec *wire.ReservationRecord, cfg *Config) error 
 	if err != nil {
 		return fmt.Errorf("what its claim lacks: %w", err)
 	}
-	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: cfg.strip(promised),
+	if promised = cfg.strip(promised); r.demand.IsZero() {
+		promised = withGang(promised)
+	}
+	r.claim = &claim{lacked: lacked, mandate: c.GetMandate(), rule: c.GetRule(), promised: promised,
 		until: c.GetUntilUnixMs(), named: map[victim]bool{}, singles: map[victim][]single{}}
 	for _, v := range c.GetVictims() {
 		named := victim{v.GetGang().GetUid(), v.GetAttempt()}

@@ -314,9 +314,9 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	a.store.charge(r, 1, touched)
 	var had api.Resources
 	if old != nil {
-		had = old.demand
+		had = old.charges()
 	}
-	if by := r.demand.Sub(had); !by.Fits(nil) {
+	if by := r.charges().Sub(had); !by.Fits(nil) {
 		a.grown = append(a.grown, growth{g, r.queue, by, r.forced || old.isCharged() || g.present > 0})
 	}
 	a.store.reservations[c.Key] = r

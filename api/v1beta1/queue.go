@@ -25,6 +25,7 @@ import (
 // +kubebuilder:printcolumn:name="GPU Limit",type=string,priority=1,JSONPath=`.status.limits.capability.nvidia\.com/gpu`
 // +kubebuilder:printcolumn:name="Share",type=integer,priority=1,JSONPath=`.status.weightedShare`,description="What the queue has above what it deserves, in thousandths of what its parent may have, divided by its weight"
 // +kubebuilder:printcolumn:name="Admitted",type=integer,JSONPath=`.status.admittedGangs`
+// +kubebuilder:printcolumn:name="Limit",type=string,JSONPath=`.status.limits.capability.scheduling\.basalt\.dev/gangs`
 // +kubebuilder:printcolumn:name="Waiting",type=integer,JSONPath=`.status.waitingGangs`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
@@ -62,7 +63,9 @@ type QueueSpec struct {
 	// The most that the queue and its descendants may be charged, per resource: cpu in cores (1500m or 1.5), memory,
 	// ephemeral-storage and hugepages in bytes (4Gi), pods and extended resources in whole units. A resource that is not listed is
 	// not limited here, but the limits of ancestors still apply. Zero is a limit: with nvidia.com/gpu: 0, no pod that requests
-	// GPUs is admitted. Lowering a limit below the current usage stops admission until the usage falls, and evicts nothing.
+	// GPUs is admitted. scheduling.basalt.dev/gangs is how many gangs run, whatever their pods request: each counts as 1
+	// from its first pod to its last. Lowering a limit below the current usage stops admission until the usage falls, and
+	// evicts nothing.
 	// +optional
 	Capability corev1.ResourceList `json:"capability,omitempty"`
 	// What is kept free for the queue and its descendants, per resource, in the units of capability. It is kept free within the

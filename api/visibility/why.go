@@ -60,6 +60,9 @@ func (l *Lack) String() string {
 	if l.Queue == "" {
 		return fmt.Sprintf("the nodes lack %s=%s", l.Resource, l.Amount)
 	}
+	if l.Resource == api.ResourceGangs {
+		return fmt.Sprintf("queue %q runs as many gangs as it may", l.Queue)
+	}
 	return fmt.Sprintf("queue %q lacks %s=%s", l.Queue, l.Resource, l.Amount)
 }
 

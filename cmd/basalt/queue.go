@@ -178,6 +178,9 @@ func chargedOf(q *v1beta1.Queue) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(what)) {
 		amount := s.Charged[name]
 		text := string(name) + " " + plain(amount)
+		if name == api.ResourceGangs {
+			text = "gangs " + plain(amount)
+		}
 		if limit, limited := q.Spec.Capability[name]; limited {
 			text += "/" + plain(limit)
 		}

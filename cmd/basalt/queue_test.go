@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 )
 
@@ -31,6 +32,8 @@ func TestPrintTree(t *testing.T) {
 			Status: &v1beta1.QueueStatus{Charged: list("cpu", "3", "memory", "2Gi"), AdmittedGangs: 2, WaitingGangs: 1, Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "4")}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Status: &v1beta1.QueueStatus{Limits: v1beta1.LimitsInForce{Guarantee: list("cpu", "4"), Deserved: list("cpu", "8", "memory", "1Gi")},
 			Conditions: []metav1.Condition{{Type: v1beta1.ConditionReady, Reason: "Ready", Message: v1beta1.MessageReady}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1beta1.QueueSpec{Capability: list(api.ResourceGangs, "20")},
+			Status: &v1beta1.QueueStatus{Charged: list(api.ResourceGangs, "20"), AdmittedGangs: 20}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 	}
 	var b strings.Builder
@@ -43,6 +46,7 @@ func TestPrintTree(t *testing.T) {
 		"QUEUE CHARGED ADMITTED WAITING READY MESSAGE",
 		"a cpu 3/16, memory 2Gi, nvidia.com/gpu 0/0 2 1",
 		"a.b cpu 0 (deserves 8), memory 0 (deserves 1Gi) 0 0 Ready",
+		"c gangs 20/20 20 0",
 		"new not seen by Basalt yet",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

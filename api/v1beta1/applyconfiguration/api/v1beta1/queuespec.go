@@ -19,7 +19,9 @@ type QueueSpecApplyConfiguration struct {
 	// The most that the queue and its descendants may be charged, per resource: cpu in cores (1500m or 1.5), memory,
 	// ephemeral-storage and hugepages in bytes (4Gi), pods and extended resources in whole units. A resource that is not listed is
 	// not limited here, but the limits of ancestors still apply. Zero is a limit: with nvidia.com/gpu: 0, no pod that requests
-	// GPUs is admitted. Lowering a limit below the current usage stops admission until the usage falls, and evicts nothing.
+	// GPUs is admitted. scheduling.basalt.dev/gangs is how many gangs run, whatever their pods request: each counts as 1
+	// from its first pod to its last. Lowering a limit below the current usage stops admission until the usage falls, and
+	// evicts nothing.
 	Capability *v1.ResourceList `json:"capability,omitempty"`
 	// What is kept free for the queue and its descendants, per resource, in the units of capability. It is kept free within the
 	// ancestors that limit the resource. If no ancestor does, it has no effect, and the Ready condition says so.
