@@ -362,6 +362,7 @@ func (c *Core) unreserve(now time.Time, b *batch, from api.Incarnation, m *wire.
 		return
 	}
 	if r := g.res; r != nil {
+		c.patience.ends(now, g)
 		if r.yields == nil && !g.foundNoRoom(now) && !r.demand.IsZero() { // else it asks again, or nothing of it was charged
 			r.queue.departed()
 		}
