@@ -21,8 +21,10 @@ import (
 //     does not count against others. It counts against its own tenant, for else a tenant whose queue has little, and so is first, could
 //     have all that is freed admitted for pods that fit nowhere.
 //   - What is admitted and neither in use nor unplaced counts against nobody either, as far as there was so much of it at each moment of
-//     youngFor: reservations for pods that do not exist, and whatever else nobody knows of. But what a gang keeps for
-//     pods that will replace those that it lost counts, as long as its home says so: a Job makes them after 10 seconds.
+//     youngFor: reservations for pods that do not exist, and whatever else nobody knows of. No more than is free, or
+//     what is admitted too much once would have as much admitted for ever, unless nobody took what is free for all that
+//     time: then they have no use for it. What a gang keeps for pods that will replace those that it lost counts, as
+//     long as its home says so: a Job makes them after 10 seconds.
 //
 // The latter two let others have the pool once more, and not what is tolerated above it. Otherwise, in a full cluster, where what is
 // tolerated finds no room, it would be tolerated again and again, until everybody is admitted.
@@ -57,10 +59,10 @@ type supplied struct {
 	free, own api.Resources
 }
 
-// idle is the least that in one second was charged and neither in use nor unplaced.
+// idle is the least that in one second was charged and neither in use nor unplaced, and the least that was free.
 type idle struct {
-	second int64
-	least  api.Resources
+	second      int64
+	least, free api.Resources
 }
 
 // roomless is what a home said of a reservation: what of it found no room, or is kept for pods that replace lost ones.
@@ -156,11 +158,12 @@ func (s *supply) age(now time.Time) {
 		}
 	}
 	if n := len(s.idle); n > 0 && s.idle[n-1].second == now.Unix() {
-		s.idle[n-1].least = s.idle[n-1].least.Min(least)
+		i := &s.idle[n-1]
+		i.least, i.free = i.least.Min(least), i.free.Min(s.free)
 		return
 	}
 	// A second is over: the first ones make the window whole.
-	s.idle = append(s.idle, idle{now.Unix(), least})
+	s.idle = append(s.idle, idle{now.Unix(), least, s.free})
 	const seconds = int64(youngFor / time.Second)
 	for len(s.idle) > 1 && now.Unix()-s.idle[1].second >= seconds {
 		s.idle = s.idle[1:]
@@ -168,11 +171,20 @@ func (s *supply) age(now time.Time) {
 	was := gate.stale
 	gate.stale = nil
 	if now.Unix()-s.idle[0].second >= seconds {
-		gate.stale = s.idle[0].least
+		stale, free := s.idle[0].least.Clone(), s.idle[0].free
 		for _, i := range s.idle[1:] {
-			gate.stale = gate.stale.Min(i.least)
+			stale, free = stale.Min(i.least), free.Min(i.free)
 		}
-		gate.stale = gate.stale.Min(s.free) // or what is admitted too much once would have as much admitted for ever
+		for i := range stale {
+			a := &stale[i]
+			least, now := free.Value(a.Resource), s.free.Value(a.Resource)
+			if capped := min(a.Value, now); least <= 0 {
+				a.Value = capped
+			} else {
+				a.Value = max(capped, a.Value-(now-least)) // what became free since may be for who was admitted before
+			}
+		}
+		gate.stale = stale.Positive()
 	}
 	if !gate.stale.Fits(was) {
 		s.ledger.turns.freedAt(root)
