@@ -114,7 +114,8 @@ func (c *reasons) judge(g *gang) {
 	if others && a.denied != nil && len(a.pods) == 0 { // it asks for others once those that have a node are charged
 		g.blocked = report.Denied(a.denied)
 	}
-	if g.state != waiting && !(a.growth && len(a.pods) > 0) && !(g.state == collecting && a.forNobody()) {
+	grows := (a.growth || g.state == running) && len(a.pods) > 0 // it may have started without what it asked for
+	if g.state != waiting && !grows && !(g.state == collecting && a.forNobody()) {
 		return
 	}
 	switch {

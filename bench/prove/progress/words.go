@@ -53,7 +53,7 @@ func (f Facts) Untrue(said v1.PodCondition) string {
 	switch said.Reason {
 	case v1beta1.ReasonQuotaExceeded:
 		later := strings.Contains(said.Message, "once the gangs that wait for nodes have started") // others, too
-		if strings.Contains(said.Message, "has insufficient") && f.Quota && !later {
+		if strings.Contains(said.Message, "has insufficient") && f.Quota && !f.Floor && !later {
 			return "its queue and all above it have room for all that wait with it"
 		}
 	case v1beta1.ReasonNotEnoughPods:
