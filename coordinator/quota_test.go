@@ -278,8 +278,8 @@ func TestSumsAgainstAMap(t *testing.T) {
 	}
 }
 
-// TestManyNames: charging and releasing 30,000 names takes a fraction of a second. With time that is quadratic in the names it
-// took half a minute.
+// TestManyNames: charging and releasing takes time that is about linear in the names. Where it is quadratic, eight times as
+// many names take 64 times as long.
 func TestManyNames(t *testing.T) {
 	tree := newTree()
 	for _, path := range []string{"root", "a", "a.b", "a.b.c"} {
@@ -287,21 +287,29 @@ func TestManyNames(t *testing.T) {
 	}
 	tree.dirty = true
 	tree.recompute()
-	m := map[string]int64{}
-	for i := range 30_000 {
-		m[fmt.Sprint("example.com/device-", i)] = 1
-	}
-	demand, q := api.FromMap(m), tree.at("a.b.c")
-	start := time.Now()
-	for range 2 {
-		if tree.over(q, demand, demand, nil) != nil || tree.exceeds(q, demand) || !demand.Fits(demand) || forces(demand, demand, demand) {
-			t.Fatal("it does not fit")
+	q := tree.at("a.b.c")
+	quickest := func(names int) (took time.Duration) {
+		m := map[string]int64{}
+		for i := range names {
+			m[fmt.Sprint("example.com/device-", i)] = 1
 		}
-		tree.charge(q, demand)
-		tree.charge(q, api.Resources(nil).Sub(demand))
+		demand := api.FromMap(m)
+		for range 3 {
+			start := time.Now()
+			if tree.over(q, demand, demand, nil) != nil || tree.exceeds(q, demand) || !demand.Fits(demand) ||
+				forces(demand, demand, demand) {
+				t.Fatal("it does not fit")
+			}
+			tree.charge(q, demand)
+			tree.charge(q, api.Resources(nil).Sub(demand))
+			if once := time.Since(start); took == 0 || once < took {
+				took = once
+			}
+		}
+		return took
 	}
-	if took := time.Since(start); took > 4*time.Second {
-		t.Errorf("it took %v", took)
+	if few, many := quickest(4000), quickest(32_000); many > 30*few {
+		t.Errorf("32,000 names took %v, and 4,000 took %v", many, few)
 	}
 }
 

@@ -44,6 +44,7 @@ type reports struct {
 	wanted  time.Time // when shares are looked at again of queues that want something else,
 	shares  time.Time // and of all others
 	known   time.Time
+	round   round
 	version uint64
 }
 
@@ -209,20 +210,33 @@ func (c *Core) ready(q *queue) (reason, message string) {
 	return v1beta1.ReasonReady, v1beta1.MessageReady + q.who()
 }
 
-// known sends each home the gangs of its buckets that have a reservation, so that it closes those it does not know.
+// known tells each home the gangs of its buckets that have a reservation, so that it closes those it does not know: some
+// of them in a step, so that no step takes longer however many there are. A round begins every KnownEvery, or as soon as
+// the last one is over.
 func (c *Core) known(now time.Time) {
-	if now.Before(c.reports.known) || c.owners.Table() == nil {
+	if c.owners.Table() == nil {
 		return
 	}
-	c.reports.known = now.Add(c.cfg.KnownEvery)
+	if r := &c.reports.round; r.over() && !now.Before(c.reports.known) {
+		c.reports.known = now.Add(c.cfg.KnownEvery)
+		r.left = -1
+		c.tree.root.walk(func(q *queue) {
+			if len(q.members.reserved) > 0 {
+				r.queues = append(r.queues, q)
+			}
+		})
+	}
 	gangs := map[string][]*gang{}
-	for _, g := range c.roster.gangs {
-		if g.res == nil || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
+	for range toldInStep {
+		g := c.reports.round.next()
+		if g == nil {
+			break
+		}
+		home := string(c.owners.Table().OwnerOf(g.key.queue))
+		if home == "" || g.res.revision == 0 || g.res.claim != nil && g.res.demand.IsZero() {
 			continue // its home has not heard of it yet, or charges nothing
 		}
-		if home := c.owners.Table().OwnerOf(g.key.queue); home != "" {
-			gangs[string(home)] = append(gangs[string(home)], g)
-		}
+		gangs[home] = append(gangs[home], g)
 	}
 	for _, home := range api.SortedKeys(gangs) {
 		list := gangs[home]
@@ -238,4 +252,33 @@ func (c *Core) known(now time.Time) {
 			c.send(api.Incarnation(home), &wire.Envelope{Body: &wire.Envelope_Known{Known: k}})
 		}
 	}
+}
+
+// toldInStep is how many reservations one step tells their homes of. Each takes 1 to 3 us.
+const toldInStep = 1000
+
+// round goes over all reservations. One that is there from the beginning of a round to its end is told in it, one that
+// moves perhaps twice.
+type round struct {
+	queues []*queue // those that are left, the first one first
+	left   int      // reservations of the first one that are left; -1: all
+}
+
+func (r *round) over() bool { return len(r.queues) == 0 }
+
+// next returns the next gang, nil when the round is over. It goes over a queue from the end: what takes the place of one
+// that is gone comes from there.
+func (r *round) next() *gang {
+	for len(r.queues) > 0 {
+		all := r.queues[0].members.reserved
+		if r.left < 0 || r.left > len(all) {
+			r.left = len(all)
+		}
+		if r.left > 0 {
+			r.left--
+			return all[r.left]
+		}
+		r.queues, r.left = r.queues[1:], -1
+	}
+	return nil
 }
