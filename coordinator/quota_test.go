@@ -278,8 +278,8 @@ func TestSumsAgainstAMap(t *testing.T) {
 	}
 }
 
-// TestManyNames: charging and releasing takes time that is about linear in the names. Where it is quadratic, eight times as
-// many names take 64 times as long.
+// TestManyNames: charging and releasing takes time that is about linear in the names. Where it is quadratic, eight
+// times as many names take 64 times as long.
 func TestManyNames(t *testing.T) {
 	tree := newTree()
 	for _, path := range []string{"root", "a", "a.b", "a.b.c"} {

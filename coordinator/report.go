@@ -19,10 +19,11 @@ const (
 	chunkBytes = 1 << 20
 )
 
-// One gang that comes or goes changes the fair shares of all queues that compete with its own, so statuses do not follow each change. Shares
-// are sent along with other changes of a queue. Where it has wanted something else lately, which only its own gangs can do, they are compared
-// with what was sent every wantedEvery, and else every sharesEvery. So 1,000 queues that compete add at most 17 writes a second, and queues
-// that have all they want add none.
+// One gang that comes or goes changes the fair shares of all queues that compete with its own, so statuses do not
+// follow each change. Shares are sent along with other changes of a queue. Where it has wanted something else lately,
+// which only its own gangs can do, they are compared with what was sent every wantedEvery, and else every
+// sharesEvery. So 1,000 queues that compete add at most 17 writes a second, and queues that have all they want add
+// none.
 const (
 	wantedEvery = 5 * time.Second
 	sharesEvery = time.Minute
@@ -110,8 +111,8 @@ func cut(usages []*wire.QueueUsage) (part, rest []*wire.QueueUsage) {
 	return usages, nil
 }
 
-// usage describes a queue. It names at most api.MaxResources resources in each list, first those that are limited here, for a
-// status has room for no more; the message says how many are left out.
+// usage describes a queue. It names at most api.MaxResources resources in each list, first those that are limited
+// here, for a status has room for no more; the message says how many are left out.
 func (c *Core) usage(q *queue) *wire.QueueUsage {
 	var limited api.Resources
 	if q.limits != nil {
@@ -210,9 +211,9 @@ func (c *Core) ready(q *queue) (reason, message string) {
 	return v1beta1.ReasonReady, v1beta1.MessageReady + q.who()
 }
 
-// known tells each home the gangs of its buckets that have a reservation, so that it closes those it does not know: some
-// of them in a step, so that no step takes longer however many there are. A round begins every KnownEvery, or as soon as
-// the last one is over.
+// known tells each home the gangs of its buckets that have a reservation, so that it closes those it does not know:
+// some of them in a step, so that no step takes longer however many there are. A round begins every KnownEvery, or as
+// soon as the last one is over.
 func (c *Core) known(now time.Time) {
 	if c.owners.Table() == nil {
 		return
@@ -266,8 +267,8 @@ type round struct {
 
 func (r *round) over() bool { return len(r.queues) == 0 }
 
-// next returns the next gang, nil when the round is over. It goes over a queue from the end: what takes the place of one
-// that is gone comes from there.
+// next returns the next gang, nil when the round is over. It goes over a queue from the end: what takes the place of
+// one that is gone comes from there.
 func (r *round) next() *gang {
 	for len(r.queues) > 0 {
 		all := r.queues[0].members.reserved

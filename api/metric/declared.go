@@ -3,6 +3,9 @@ package metric
 // Waits of gangs are between what a person notices and a day.
 var waits = []float64{0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600}
 
+// Steps take between a microsecond and what no process should take.
+var steps = []float64{1e-6, 4e-6, 16e-6, 64e-6, 256e-6, 1e-3, 4e-3, 16e-3, 64e-3, 0.25, 1, 4}
+
 // Calls take between a millisecond and the longest timeout.
 var calls = []float64{0.001, 0.004, 0.016, 0.064, 0.25, 1, 4, 16}
 
@@ -81,7 +84,7 @@ var (
 		Help: "Allocatable amount of the nodes owned, by resource, in the unit that the label names.", Absent: "the shard owns no node yet"})
 	ShardFree = declare(Metric{Name: "basalt_shard_free", Kind: Gauge, Labels: []string{"resource", "unit"},
 		Help: "Free amount of the nodes owned, by resource, in the unit that the label names.", Absent: "the shard owns no node yet", Was: `basalt_shard_free{resource}, milli-cores`})
-	ShardSteps = declare(Metric{Name: "basalt_shard_step_duration_seconds", Kind: Histogram, Buckets: []float64{1e-6, 4e-6, 16e-6, 64e-6, 256e-6, 1e-3, 4e-3, 16e-3, 64e-3, 0.25, 1, 4},
+	ShardSteps = declare(Metric{Name: "basalt_shard_step_duration_seconds", Kind: Histogram, Buckets: steps,
 		Help: "Time that the cores took for one batch: a single event, or several events of a watch.", Was: "basalt_shard_step_seconds"})
 	ShardInbox     = declare(Metric{Name: "basalt_shard_inbox_events", Kind: Gauge, Help: "Batches of events queued for the cores."})
 	ShardAPIWrites = declare(Metric{Name: "basalt_shard_api_writes_total", Kind: Counter, Labels: []string{"kind", "outcome"},
@@ -144,6 +147,8 @@ var (
 	CoordinatorShards     = declare(Metric{Name: "basalt_coordinator_shards", Kind: Gauge, Help: "Shards that the leader considers alive; 0 in a process that does not lead."})
 	CoordinatorCommits    = declare(Metric{Name: "basalt_coordinator_commit_duration_seconds", Kind: Histogram, Buckets: []float64{0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096},
 		Help: "Time of one transaction.", Was: "basalt_coordinator_commit_seconds"})
+	CoordinatorSteps = declare(Metric{Name: "basalt_coordinator_step_duration_seconds", Kind: Histogram, Buckets: steps,
+		Help: "Time that the core took for one event, or for as many messages as had come."})
 	CoordinatorOps = declare(Metric{Name: "basalt_coordinator_commit_operations", Kind: Histogram, Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120},
 		Help: "Operations in one transaction."})
 	QuotaWait = declare(Metric{Name: "basalt_coordinator_quota_wait_duration_seconds", Kind: Histogram, Buckets: waits,

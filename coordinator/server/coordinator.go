@@ -193,7 +193,9 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	gathered.Stop()
 	var due time.Time // at which gathered is set
 	step := func(ev coordinator.Event) {
+		began := time.Now()
 		core.Step(fault.Now(), ev)
+		c.metrics.steps.Observe(time.Since(began).Seconds())
 		if at := core.Due(); !at.Equal(due) {
 			if due = at; !at.IsZero() {
 				gathered.Reset(time.Until(at))

@@ -25,6 +25,7 @@ type metrics struct {
 	terms            prometheus.Counter
 	termsFailed      *prometheus.CounterVec
 	epoch, shards    prometheus.Gauge
+	steps            prometheus.Histogram
 	commits          prometheus.Histogram
 	ops              prometheus.Histogram
 	waits            prometheus.Histogram
@@ -52,6 +53,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		termsFailed:      metric.TermsFailed.Counters(),
 		epoch:            metric.CoordinatorTableEpoch.Gauge(),
 		shards:           metric.CoordinatorShards.Gauge(),
+		steps:            metric.CoordinatorSteps.Histogram(),
 		commits:          metric.CoordinatorCommits.Histogram(),
 		ops:              metric.CoordinatorOps.Histogram(),
 		waits:            metric.QuotaWait.Histogram(),
@@ -81,8 +83,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			m.evicted[wire.Rule(number)], m.condemned[wire.Rule(number)] = evicted.WithLabelValues(rule), condemned.WithLabelValues(rule)
 		}
 	}
-	r.MustRegister(m.leading, m.terms, m.termsFailed, m.epoch, m.shards, m.commits, m.ops, m.waits, m.brokenInvariants, m.messages, m.grants, denials,
-		claims, evicted, condemned, m.reservations, m.waiting, m.size, m.inUse, m.quota, &m.queues)
+	r.MustRegister(m.leading, m.terms, m.termsFailed, m.epoch, m.shards, m.steps, m.commits, m.ops, m.waits,
+		m.brokenInvariants, m.messages, m.grants, denials, claims, evicted, condemned, m.reservations, m.waiting,
+		m.size, m.inUse, m.quota, &m.queues)
 	return m
 }
 

@@ -96,7 +96,9 @@ var shards = Dashboard{
 		stacked("Gangs by state", "short", "Each gang is in one state.", Query{`sum by (state) (basalt_shard_gangs` + ofPods + `)`, "{{state}}"}),
 		lines("Nodes", "short", "Out of sync: more is in use than allocatable.", Query{`sum by (pod, state) (basalt_shard_nodes` + ofPods + `)`, "{{pod}} {{state}}"}),
 	}, {
-		lines("Step, p99", "s", "One batch of events in the cores.", quantiles("basalt_shard_step_duration_seconds", ofPods, "pod", 99)...),
+		lines("Step, p99", "s", "One batch of events in the cores, of shards and of the coordinator that leads.",
+			append(quantiles("basalt_shard_step_duration_seconds", ofPods, "pod", 99),
+				quantiles("basalt_coordinator_step_duration_seconds", ofPods, "pod", 99)...)...),
 		lines("Inbox", "short", "Batches that wait for the cores. It holds 4096.", Query{`max by (pod) (basalt_shard_inbox_events` + ofPods + `)`, "{{pod}}"}),
 		lines("Since a watch brought something", "s", "A bookmark comes once a minute. More than a few minutes mean an old view.",
 			Query{`max by (pod) (time() - basalt_watch_progress_timestamp_seconds` + ofPods + `)`, "{{pod}}"}),

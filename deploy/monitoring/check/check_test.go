@@ -494,6 +494,11 @@ func TestAlertsFire(t *testing.T) {
 		"BasaltDeservedNotHad": {
 			`basalt_queue_deserved_wait_seconds{pod="p",queue="a"} 3000+60x30`,
 			`basalt_queue_deserved_wait_seconds{pod="p",queue="b"} 0x30`},
+		"BasaltStepTakesLong": {
+			`basalt_shard_step_duration_seconds_count{pod="p"} 0+10x30`,
+			`basalt_shard_step_duration_seconds_bucket{pod="p",le="1"} 0+9x30`,
+			`basalt_coordinator_step_duration_seconds_count{pod="q"} 0+10x30`,
+			`basalt_coordinator_step_duration_seconds_bucket{pod="q",le="1.0"} 0+10x30`},
 		"BasaltGangsWaitLong": {
 			`basalt_shard_oldest_wait_seconds{pod="p",reason="QuotaExceeded"} 86000+60x30`,
 			`basalt_shard_oldest_wait_seconds{pod="p",reason="Unschedulable"} 0x30`},
