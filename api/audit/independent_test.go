@@ -302,6 +302,26 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("young", "1", asks("1"))
 			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 		}},
+		{"one made in the same second", "", "", func(w *world) {
+			w.now = w.now.Truncate(time.Second).Add(time.Second)
+			w.pod("old", "1", asks("1"), denied)
+			w.pass(500 * time.Millisecond)
+			w.pod("young", "1", asks("1"))
+			w.pass(4 * time.Minute)
+			w.reserve("young", 1000, func(r *wire.ReservationRecord) {
+				r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			})
+		}},
+		{"one made in the next second", audit.Order, "which came later", func(w *world) {
+			w.now = w.now.Truncate(time.Second).Add(3 * time.Second / 2)
+			w.pod("old", "1", asks("1"), denied)
+			w.pass(500 * time.Millisecond)
+			w.pod("young", "1", asks("1"))
+			w.pass(4 * time.Minute)
+			w.reserve("young", 1000, func(r *wire.ReservationRecord) {
+				r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+			})
+		}},
 		{"a new coordinator admits who asks first", "", "", func(w *world) {
 			w.pod("old", "1", asks("1"), denied)
 			w.pass(4 * time.Minute)

@@ -82,8 +82,11 @@ func (a *Auditor) judgeOrder(e StoreRevision, g *gang, r *reservation, namespace
 	}
 	for _, uid := range slices.Sorted(maps.Keys(a.cluster.denied[r.queue])) {
 		o := a.cluster.denied[r.queue][uid]
-		if o == g || o.waits.namespace != namespace || a.now.Sub(o.waits.since) <= a.cfg.Passed || !g.first.After(o.waits.since) {
+		if o == g || o.waits.namespace != namespace || a.now.Sub(o.waits.since) <= a.cfg.Passed {
 			continue
+		}
+		if !g.first.Truncate(time.Second).After(o.waits.since) {
+			continue // times of creation are whole seconds: of one, either is first
 		}
 		// All its pods have to be those that it asks for, or what it asks for is not known here.
 		if least := max(1, int(o.minCount)); o.live != least || o.present > 0 || !o.total.Fits(r.demand) || a.priorityOf(o) < priority {
