@@ -22,7 +22,7 @@ up: ## start a local cluster with Basalt, leave it running, and print the path o
 down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
 
-test: bin/basalt-bench compiler ## run the tests of PKG=./..., with the race detector where more than one goroutine runs; about 20 minutes on two cores. Long scenarios take turns by the day
+test: bin/basalt-bench compiler ## run the tests of PKG=./..., with the race detector where more than one goroutine runs; about 15 minutes on two cores. Long scenarios take turns by the day
 	bin/basalt-bench test $(PKG)
 
 test-rest: bin/basalt-bench compiler ## run the long scenarios whose turn it is not today

@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 	if len(packages) == 0 {
 		return errors.New("none of these packages has tests")
 	}
-	if len(packages) > abreast { // a few of them take little
+	if o.Rest || o.all() { // a few packages take little
 		if err := room(needed, written(ctx)...); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func Run(ctx context.Context, o Options) error {
 
 // ofTheDay returns the packages that run, and which others have their turn on another day.
 func (o Options) ofTheDay(all []tested) (now []tested, later []string, err error) {
-	if o.Full || len(o.Packages) > 0 && !slices.Equal(o.Packages, everything) {
+	if o.Full || !o.all() {
 		return all, nil, nil
 	}
 	turn, err := seeds.TurnToday(len(turns))
@@ -172,6 +172,9 @@ func (o Options) ofTheDay(all []tested) (now []tested, later []string, err error
 
 // everything is the pattern of all packages.
 var everything = []string{"./..."}
+
+// all reports whether no package was asked for by name.
+func (o Options) all() bool { return len(o.Packages) == 0 || slices.Equal(o.Packages, everything) }
 
 // list returns the packages that have tests.
 func list(ctx context.Context, o Options) ([]tested, error) {

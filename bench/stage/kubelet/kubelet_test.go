@@ -54,6 +54,7 @@ func TestNext(t *testing.T) {
 }
 
 // Pods with a node run, end after their time and go when deleted, also after the API server was gone for a while.
+// It takes 20 seconds because the API server is started twice.
 func TestPodsLiveOverACutWatch(t *testing.T) {
 	cluster := localtest.Cluster(t, local.Options{})
 	client, err := kubernetes.NewForConfig(cluster.Config(local.NodeStandIn))

@@ -69,8 +69,9 @@ func auditLines(t *testing.T, path string) []auditLine {
 	return all
 }
 
-// The audit log holds every write of every user with the body of each Binding, also over a restart of the API server, and
-// no process is left when the cluster has stopped.
+// The audit log holds every write of every user with the body of each Binding, also over a restart of the API server,
+// and no process is left when the cluster has stopped. It takes half a minute because it starts and ends a cluster of
+// its own.
 func TestClusterAuditsWritesAndLeavesNothing(t *testing.T) {
 	c := localtest.Bare(t, local.Options{Audit: true})
 	ctx := t.Context()
