@@ -114,6 +114,11 @@ func (d *demo) report(first firstPart, third *thirdPart) (ok bool, err error) {
 	add("Bindings without a UID", log.NoUID)
 	if log.StatusConflicts > 0 {
 		bad = append(bad, fmt.Sprintf("%d status writes were refused", log.StatusConflicts))
+		for _, what := range slices.Sorted(maps.Keys(log.Failed)) {
+			if strings.Contains(what, "/status ") {
+				bad = append(bad, fmt.Sprintf("%d times: %s", log.Failed[what], what))
+			}
+		}
 	}
 	for _, v := range found.Violations[:min(20, len(found.Violations))] {
 		bad = append(bad, v.String())
