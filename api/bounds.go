@@ -63,7 +63,7 @@ func checkRequests(p *v1.Pod, ignore map[string]bool) error {
 	requests(p, func(l v1.ResourceList, field string, i int) {
 		before := len(names)
 		for name, q := range l {
-			if !ignore[string(name)] && q.Sign() != 0 && !isCount(string(name)) {
+			if !ignore[string(name)] && q.Sign() != 0 && !IsCount(string(name)) {
 				names[name] = true
 			}
 		}
@@ -105,7 +105,7 @@ func coarseRequests(p *v1.Pod, ignore map[string]bool) Resources {
 	named := map[string]int64{}
 	name := func(l v1.ResourceList) {
 		for name := range l {
-			if !ignore[string(name)] && !isCount(string(name)) && len(name) <= MaxResourceName {
+			if !ignore[string(name)] && !IsCount(string(name)) && len(name) <= MaxResourceName {
 				named[string(name)] = 0
 			}
 		}

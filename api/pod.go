@@ -453,7 +453,7 @@ func plainRequests(r Resources, l v1.ResourceList, ignore map[string]bool) (Reso
 	}
 	r = slices.Grow(r[:0], len(l)+1)
 	for name, q := range l {
-		if ignore[string(name)] || isCount(string(name)) || q.Sign() == 0 {
+		if ignore[string(name)] || IsCount(string(name)) || q.Sign() == 0 {
 			continue
 		}
 		v, err := FromQuantity(string(name), q, true)

@@ -25,8 +25,8 @@ const (
 // What a pod requests of it is ignored.
 const ResourceGangs = "scheduling.basalt.dev/gangs"
 
-// isCount reports whether a resource is counted, and nothing that a container could use.
-func isCount(name string) bool { return name == string(v1.ResourcePods) || name == ResourceGangs }
+// IsCount reports whether a resource is counted, whatever pods request, and nothing that a container could use.
+func IsCount(name string) bool { return name == string(v1.ResourcePods) || name == ResourceGangs }
 
 // CheckResourceName returns an error if a resource name is longer than MaxResourceName.
 func CheckResourceName(name string) error {

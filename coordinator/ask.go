@@ -204,7 +204,7 @@ func (q *queue) mayLose(fair bool) bool {
 	threshold := q.threshold(fair)
 	for _, a := range q.charged {
 		limit, named := threshold.Get(a.resource)
-		if has := q.has(a.resource).amount(); has > 0 && (!named && (!isCount(a.resource) || len(threshold) == 0) ||
+		if has := q.has(a.resource).amount(); has > 0 && (!named && (!api.IsCount(a.resource) || len(threshold) == 0) ||
 			named && has > limit) {
 			return true
 		}

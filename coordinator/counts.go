@@ -52,6 +52,3 @@ func (t *tree) promises(promised, charged api.Resources) api.Resources {
 	}
 	return t.counted(promised)
 }
-
-// isCount reports whether every gang has some of a resource, whatever its pods request.
-func isCount(resource string) bool { return resource == "pods" || resource == api.ResourceGangs }

@@ -274,7 +274,7 @@ func (a ask) atLeast() (out api.Resources) {
 // isFree reports whether anybody may borrow as much of a resource as he likes: that is so of pods and gangs, which
 // every gang has, where no queue above limits them.
 func (q *queue) isFree(resource string) bool {
-	if !isCount(resource) {
+	if !api.IsCount(resource) {
 		return false
 	}
 	_, limited := q.parent.effective.Get(resource)

@@ -75,6 +75,18 @@ func TestAuditorJudgesByItself(t *testing.T) {
 		}
 	}
 	denied := condition(v1.PodScheduled, v1.ConditionFalse, v1beta1.ReasonQuotaExceeded, "queue full")
+	// halfASecondLater is a gang that is made half a second after one that waits, which is made so long after a second
+	// began, and that is admitted before it.
+	halfASecondLater := func(w *world, old time.Duration) {
+		w.now = w.now.Truncate(time.Second).Add(time.Second + old)
+		w.pod("old", "1", asks("1"), denied)
+		w.pass(500 * time.Millisecond)
+		w.pod("young", "1", asks("1"))
+		w.pass(4 * time.Minute)
+		w.reserve("young", 1000, func(r *wire.ReservationRecord) {
+			r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
+		})
+	}
 	evictedByUs := condition(v1.DisruptionTarget, v1.ConditionTrue, v1beta1.ReasonRolledBack, "PodGroup ns/job could not be placed as a whole within 20s")
 	guaranteed := func(w *world) { // of 10 cores of team, 4 are kept free for team.b
 		w.coordinate(map[string]proto.Message{"queues/team.b": &wire.LimitsRecord{Queue: "team.b", Guarantee: wire.FromResources(api.FromMap(map[string]int64{"cpu": 4000}))}})
@@ -302,25 +314,9 @@ func TestAuditorJudgesByItself(t *testing.T) {
 			w.pod("young", "1", asks("1"))
 			w.reserve("young", 1000, func(r *wire.ReservationRecord) { r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1}) })
 		}},
-		{"one made in the same second", "", "", func(w *world) {
-			w.now = w.now.Truncate(time.Second).Add(time.Second)
-			w.pod("old", "1", asks("1"), denied)
-			w.pass(500 * time.Millisecond)
-			w.pod("young", "1", asks("1"))
-			w.pass(4 * time.Minute)
-			w.reserve("young", 1000, func(r *wire.ReservationRecord) {
-				r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
-			})
-		}},
+		{"one made in the same second", "", "", func(w *world) { halfASecondLater(w, 0) }},
 		{"one made in the next second", audit.Order, "which came later", func(w *world) {
-			w.now = w.now.Truncate(time.Second).Add(3 * time.Second / 2)
-			w.pod("old", "1", asks("1"), denied)
-			w.pass(500 * time.Millisecond)
-			w.pod("young", "1", asks("1"))
-			w.pass(4 * time.Minute)
-			w.reserve("young", 1000, func(r *wire.ReservationRecord) {
-				r.Demand = append(r.Demand, &wire.Amount{Resource: "pods", Value: 1})
-			})
+			halfASecondLater(w, time.Second/2)
 		}},
 		{"a new coordinator admits who asks first", "", "", func(w *world) {
 			w.pod("old", "1", asks("1"), denied)

@@ -145,10 +145,7 @@ func (s *scan) answered(r Result) (compacted bool) {
 			s.from = page.Keys[len(page.Keys)-1].Key + "\x00"
 		}
 	default:
-		s.cell, s.from = s.end(), ""
-		if s.cell < cells {
-			s.cell = k.own(s.cell)
-		}
+		s.cell, s.from = k.own(s.end()), ""
 		if int64(len(page.Keys)) < s.limit/2 {
 			s.stride = min(2*s.stride, cells)
 		}
