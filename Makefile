@@ -15,9 +15,9 @@ demo: ## run Basalt on a cluster of 1,523 nodes, kill a shard and a coordinator,
 	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver
 	bin/basalt-bench demo
 
-up: ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig
-	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver kube-controller-manager kube-scheduler
-	bin/basalt-bench up
+up: ## start a local cluster with Basalt, leave it running, and print the path of its kubeconfig; VOLCANO=1 adds Volcano's controllers, built from source
+	@$(PROGRAMS) basalt basalt-bench etcd kube-apiserver kube-controller-manager kube-scheduler $(if $(VOLCANO),vc-controller-manager)
+	bin/basalt-bench up $(if $(VOLCANO),--volcano)
 
 down: bin/basalt-bench ## stop what `make up` started
 	bin/basalt-bench down
@@ -42,7 +42,7 @@ race: build compiler ## run the tests of PKG=./... three times with the race det
 	$(GO) test -race -timeout 60m -p 2 -count 3 $(PKG)
 
 doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet, MPI and Kueue with their own controllers, built from source; the first time some minutes more than 5
-	$(GO) test -tags doors -timeout 60m -v -run Controller ./bench/prove/doors
+	$(GO) test -tags doors -timeout 60m -v -p 1 -run Controller ./bench/prove/doors ./bench/stage/local/standing
 
 LONG ?= 10m
 doors-long: build ## run jobs and Deployments of Volcano's for LONG=10m, shards killed, and judge each change

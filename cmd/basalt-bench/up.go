@@ -13,6 +13,7 @@ func shapeFlags(c *cobra.Command, s *standing.Shape) {
 	c.Flags().IntVar(&s.Shards, "shards", 3, "shard processes")
 	c.Flags().IntVar(&s.Coordinators, "coordinators", 2, "coordinator processes")
 	c.Flags().IntVar(&s.Nodes, "nodes", 10, "nodes of 32 cores")
+	c.Flags().BoolVar(&s.Volcano, "volcano", false, "with Volcano's controllers, and Basalt in place of its scheduler")
 }
 
 func upCommand() *cobra.Command {
@@ -28,7 +29,7 @@ func upCommand() *cobra.Command {
 			}
 			return standing.Up(cmd.Context(), root, cmd.OutOrStdout(), shape, []string{
 				"hold", fmt.Sprint("--shards=", shape.Shards), fmt.Sprint("--coordinators=", shape.Coordinators),
-				fmt.Sprint("--nodes=", shape.Nodes),
+				fmt.Sprint("--nodes=", shape.Nodes), fmt.Sprint("--volcano=", shape.Volcano),
 			})
 		},
 	}

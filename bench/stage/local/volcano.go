@@ -122,6 +122,39 @@ func (c *Cluster) AllowVolcano(ctx context.Context) error {
 	return Apply(ctx, c.Config(Admin), filepath.Join(c.root, "deploy", "overlays", "volcano"), nil)
 }
 
+// VolcanoInPlace are the flags with which Basalt is in place of Volcano's scheduler, as deploy/overlays/volcano says.
+func VolcanoInPlace() BasaltOptions {
+	const write = "--volcano=write"
+	return BasaltOptions{
+		CoordinatorFlags: []string{write},
+		ShardFlags:       []string{write, "--scheduler-names=basalt,volcano"},
+	}
+}
+
+// StartVolcano starts Volcano's controllers, without those that Basalt replaces, with their definitions, the defaults
+// that Volcano's webhooks would write, and the Queues that Volcano's scheduler would create.
+func (c *Cluster) StartVolcano(ctx context.Context) (*Process, error) {
+	if err := c.DefineVolcano(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := c.AllowVolcano(ctx); err != nil {
+		return nil, err
+	}
+	defaults := filepath.Join(c.root, "bench", "stage", "volcano", "admission")
+	if err := Apply(ctx, c.Config(Admin), defaults, nil); err != nil {
+		return nil, err
+	}
+	return c.StartController(
+		VolcanoControllers,
+		"--controllers=*,-queue-controller,-pg-controller,-sharding-controller",
+		"--leader-elect=false",
+		"--logtostderr",
+	)
+}
+
+// VolcanoControllers is the program with Volcano's controllers.
+const VolcanoControllers = "vc-controller-manager"
+
 // StartController starts a controller of others, as an administrator of the cluster: one of the programs that Programs builds.
 func (c *Cluster) StartController(name string, args ...string) (*Process, error) {
 	kubeconfig, err := c.Kubeconfig(Admin)

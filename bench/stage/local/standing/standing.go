@@ -35,6 +35,8 @@ import (
 // Shape is the size of the cluster.
 type Shape struct {
 	Shards, Coordinators, Nodes int
+	// Volcano adds Volcano's definitions and controllers; Basalt is in place of Volcano's scheduler.
+	Volcano bool
 }
 
 // endWithin is how long Down waits for an orderly end before it kills, and after that again.
@@ -81,6 +83,9 @@ func Up(ctx context.Context, root string, out io.Writer, shape Shape, hold []str
 	programs := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 	if shape.Shards+shape.Coordinators > 0 {
 		programs = append(programs, "basalt")
+	}
+	if shape.Volcano {
+		programs = append(programs, local.VolcanoControllers)
 	}
 	if err := local.Programs(ctx, root, out, programs...); err != nil {
 		return err
@@ -152,7 +157,7 @@ func describe(out io.Writer, root string, s state) {
 
   kubectl get nodes
   kubectl apply --server-side -f %s   # a queue and a gang
-  kubectl get queues,podgroups,pods
+  kubectl get bq,bpg,pods
   %s why default/NAME                # of a PodGroup or a pod
   %s status
 
@@ -160,6 +165,10 @@ Control store: %s   Logs: %s
 `, s.Kubeconfig, strings.Join(s.Visibility, ","), filepath.Join(root, "deploy", "examples"),
 		filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
 		strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
+	if s.Shape.Volcano {
+		fmt.Fprintf(out, "\nVolcano's controllers run, with Basalt in place of its scheduler. A first job of Volcano's:\n"+
+			"  kubectl apply -f %s\n", filepath.Join(root, "deploy", "examples", "volcano"))
+	}
 	if !s.Ready {
 		fmt.Fprintln(out, "It is not ready yet.")
 	}
@@ -190,6 +199,12 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 	}
 	if _, err := c.StartScheduler(ctx, -1, 0); err != nil { // of pods that name no scheduler, or its own
 		return err
+	}
+	if shape.Volcano {
+		say("starting Volcano's controllers")
+		if _, err := c.StartVolcano(ctx); err != nil {
+			return err
+		}
 	}
 	config := c.Config(local.NodeStandIn)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -250,7 +265,12 @@ func startBasalt(ctx context.Context, c *local.Cluster, shape Shape, say func(st
 		return nil
 	}
 	say("starting %d shards and %d coordinators", shape.Shards, shape.Coordinators)
-	all, err := c.StartBasalt(ctx, shape.Coordinators, shape.Shards, local.BasaltOptions{Restart: true})
+	var o local.BasaltOptions
+	if shape.Volcano {
+		o = local.VolcanoInPlace()
+	}
+	o.Restart = true
+	all, err := c.StartBasalt(ctx, shape.Coordinators, shape.Shards, o)
 	if err != nil {
 		return err
 	}

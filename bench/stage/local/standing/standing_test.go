@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "hold" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		shape := Shape{Nodes: 2}
-		if os.Args[3] == "basalt" {
+		shape := Shape{Nodes: 2, Volcano: os.Args[3] == "volcano"}
+		if os.Args[3] != "nothing" {
 			shape.Shards, shape.Coordinators = 2, 1
 		}
 		if err := Hold(ctx, os.Args[2], shape); err != nil {
@@ -60,7 +60,14 @@ func repository(t *testing.T) string {
 func up(t *testing.T, root string, shape Shape) (state, string) {
 	t.Helper()
 	var out bytes.Buffer
-	hold := []string{"hold", root, map[bool]string{true: "basalt", false: "nothing"}[shape.Shards > 0]}
+	beside, processes := "nothing", 5+shape.Shards+shape.Coordinators
+	switch {
+	case shape.Volcano:
+		beside, processes = "volcano", processes+1
+	case shape.Shards > 0:
+		beside = "basalt"
+	}
+	hold := []string{"hold", root, beside}
 	if err := Up(t.Context(), root, &out, shape, hold); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +80,7 @@ func up(t *testing.T, root string, shape Shape) (state, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.alive() || !s.Ready || len(session(root, s.Pid)) != 5+shape.Shards+shape.Coordinators {
+	if !s.alive() || !s.Ready || len(session(root, s.Pid)) != processes {
 		t.Fatalf("after up: %+v, alive %v, processes %v", s, s.alive(), session(root, s.Pid))
 	}
 	return s, out.String()
