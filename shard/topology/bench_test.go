@@ -16,8 +16,8 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// BenchmarkPods is what a pod costs a View from its creation to its end: with no constraint in the cluster, with some in other namespaces,
-// and with a spread over three zones, or over all hosts, that counts it and judges its row.
+// BenchmarkPods is what a pod costs a View from its creation to its end: with no constraint in the cluster, with some
+// in other namespaces, and with a spread over three zones, or over all hosts, that counts it and judges its row.
 func BenchmarkPods(b *testing.B) {
 	for _, kind := range []string{"plain", "others constrained", "spread", "spread over hosts"} {
 		b.Run(kind, func(b *testing.B) {
@@ -67,8 +67,9 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is what a View keeps for each of 1,000,000 bound pods of 1,000 apps in 100 namespaces, beside the pods themselves, which all parts of a process
-// share: with no constraint in the cluster, and with one of each app's about zones or hosts.
+// BenchmarkMemory is what a View keeps for each of 1,000,000 bound pods of 1,000 apps in 100 namespaces, beside the
+// pods themselves, which all parts of a process share: with no constraint in the cluster, and with one of each app's
+// about zones or hosts.
 func BenchmarkMemory(b *testing.B) {
 	const pods, apps, nodes = 1_000_000, 1000, 10_000
 	for _, topology := range []string{"", "zone", "host"} {

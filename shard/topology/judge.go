@@ -25,8 +25,8 @@ type Verdict struct {
 	Node     string
 }
 
-// Behind names the constraint and the domain because of which pods wait. Of the pods for which it is the same, no later row may be bound
-// before an earlier one may.
+// Behind names the constraint and the domain because of which pods wait. Of the pods for which it is the same, no
+// later row may be bound before an earlier one may.
 type Behind struct {
 	rules  *Rules // nil: they do not wait
 	spread int    // of rules
@@ -36,7 +36,8 @@ type Behind struct {
 // None reports whether pods do not wait.
 func (b Behind) None() bool { return b.rules == nil }
 
-// Rises reports whether the minimum of the constraint will be higher once the pods that are on their way are bound, as far as is known here.
+// Rises reports whether the minimum of the constraint will be higher once the pods that are on their way are bound,
+// as far as is known here.
 func (b Behind) Rises() bool {
 	s := &b.rules.spread[b.spread]
 	return s.expected(s.domains, true) > s.minimum(s.domains)
@@ -49,15 +50,16 @@ func (b Behind) Stamp() uint64 { return b.rules.stamp() }
 // end, all of them together, at the place of the last; or else one after another, as their rows are in the log, as if
 // they had been placed by themselves.
 //
-// Pods whose rows are all in one key, and which nothing but a spread keeps from their nodes, wait: others may raise its minimum, wherever their
-// rows are. Two constraints may so have pods wait for each other. Whoever calls has to end a wait that lasts too long (Behind.Rises). The
-// pods of a gang with several keys do not wait.
+// Pods whose rows are all in one key, and which nothing but a spread keeps from their nodes, wait: others may raise
+// its minimum, wherever their rows are. Two constraints may so have pods wait for each other. Whoever calls has to
+// end a wait that lasts too long (Behind.Rises). The pods of a gang with several keys do not wait.
 func (v *View) Judge(revision int64, members []Member) Verdict {
 	return v.judge(revision, members, true)
 }
 
-// Unfit returns the pods that may not be bound, of those that are left of a Commit: others that were judged with them will not be bound.
-// Nor may those with affinity or spread, which may have relied on these, if too little is known now.
+// Unfit returns the pods that may not be bound, of those that are left of a Commit: others that were judged with them
+// will not be bound. Nor may those with affinity or spread, which may have relied on these, if too little is known
+// now.
 func (v *View) Unfit(revision int64, left []Member) (unfit map[string]bool) {
 	unfit = map[string]bool{}
 	for len(left) > 0 {
@@ -145,7 +147,8 @@ func (v *View) judge(revision int64, members []Member, patient bool) Verdict {
 		}
 		verdict.Against = append(verdict.Against, members[i].UID)
 	}
-	// An affinity asks for pods that were there before, so its pods join one after another. The rest is judged in the end.
+	// An affinity asks for pods that were there before, so its pods join one after another. The rest is judged in the
+	// end.
 	var joining []int
 	for i := range members {
 		if rules[i] != nil && len(rules[i].affinity) > 0 {
@@ -234,8 +237,8 @@ func (v *View) inSequence(t *Trial, members []Member, rules []*Rules) bool {
 	return true
 }
 
-// judgeClaims judges by the claims that one pod at a time may use. All pods that use one name it, and so do their objects, whatever their
-// labels and versions: so of an earlier row nothing has to be known but its pod.
+// judgeClaims judges by the claims that one pod at a time may use. All pods that use one name it, and so do their
+// objects, whatever their labels and versions: so of an earlier row nothing has to be known but its pod.
 func (v *View) judgeClaims(members []Member, point place) (verdict Verdict) {
 	used := map[[2]string]bool{}
 	for i := range members {
@@ -315,7 +318,8 @@ func (a Asked) of(k *kin) (n int) {
 // triedAtOnce is how many counters the pods of a trial may change.
 const triedAtOnce = 1 << 16
 
-// Heavy reports whether a trial with some pods of a namespace would take too long: each is counted by many of those that are asked.
+// Heavy reports whether a trial with some pods of a namespace would take too long: each is counted by many of those
+// that are asked.
 func (v *View) Heavy(asked Asked, namespace string, uids []string) bool {
 	if len(asked)*len(uids) <= triedAtOnce {
 		return false
@@ -388,13 +392,6 @@ func (v *View) judgedBy(m *Member, point place) (_ *Rules, wait bool) {
 // mayReach reports whether a row's node may be in a domain of a term.
 func (r *row) mayReach(v *View, t *api.Term) bool {
 	return !v.knowsNode(r) || v.columnOf(t.Topology).at(v.nodeOf(r.node)) >= 0
-}
-
-func (v *View) sortOrder() {
-	if v.disordered {
-		slices.SortStableFunc(v.order, func(a, b *row) int { return a.place.compare(b.place) })
-		v.disordered = false
-	}
 }
 
 // Trial counts pods otherwise for a moment: those that are to be placed together support each other.

@@ -123,7 +123,8 @@ func (j *judged) says(revision int64, rows ...string) string {
 	return "ok"
 }
 
-// TestUnfitTooEarly: where the log was not seen yet, those that may have relied on pods that were given up are not bound, and no others.
+// TestUnfitTooEarly: where the log was not seen yet, those that may have relied on pods that were given up are not
+// bound, and no others.
 func TestUnfitTooEarly(t *testing.T) {
 	j := newJudged()
 	var left []Member
@@ -500,8 +501,8 @@ func judgements() map[string]func(j *judged) (got, want string) {
 	}
 }
 
-// TestLogReadAnew: when the log is read again, nothing is judged until pods were listed after that: rows of pods that are bound now may have
-// come and gone in between.
+// TestLogReadAnew: when the log is read again, nothing is judged until pods were listed after that: rows of pods that
+// are bound now may have come and gone in between.
 func TestLogReadAnew(t *testing.T) {
 	j := logReadAnew()
 	if got := j.says(8, "q@11>a2"); got != "wait" {
@@ -529,8 +530,8 @@ func logReadAnew() *judged {
 	return j
 }
 
-// Pods of one namespace that only wait here, with more different terms than are counted, do not keep a term from being heeded that a pod
-// carries which another shard bound.
+// Pods of one namespace that only wait here, with more different terms than are counted, do not keep a term from
+// being heeded that a pod carries which another shard bound.
 func TestTermsOfBoundPodsAreHeeded(t *testing.T) {
 	j := newJudged()
 	refused := 0

@@ -6,11 +6,12 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Leanings (api.Class.Leanings) are counted as rules are, by kube-scheduler's formulas InterPodAffinity and PodTopologySpread, and never keep
-// a pod from a node. So nobody judges them, and nobody is woken when something is counted otherwise.
+// Leanings (api.Class.Leanings) are counted as rules are, by kube-scheduler's formulas InterPodAffinity and
+// PodTopologySpread, and never keep a pod from a node. So nobody judges them, and nobody is woken when something is
+// counted otherwise.
 //
-// What a namespace may have counted for leanings is half of what it may have in all: the other half is left for what its pods require.
-// A class beyond that is placed without its leanings.
+// What a namespace may have counted for leanings is half of what it may have in all: the other half is left for what
+// its pods require. A class beyond that is placed without its leanings.
 
 // Leanings make nodes better or worse for the pods of a class. They hold until the next event.
 type Leanings struct {
@@ -54,31 +55,22 @@ func (c *crowding) rounded() int64 {
 	return int64((c.high+carry)<<(64-lnBits)|low>>lnBits) + c.some
 }
 
-// leaning is what a View knows of leanings.
-type leaning struct {
-	made map[ruleKey]*Leanings
-	read map[string]*api.Leanings
-}
-
 // LeaningsOf returns the leanings of the pods of a class, nil if it has none or its namespace has too much counted.
 func (v *View) LeaningsOf(namespace string, class *api.Class) *Leanings {
 	if len(class.Leanings) == 0 {
 		return nil
 	}
 	key := ruleKey{namespace, class.Key}
-	l := v.leaning.made[key]
+	l := v.leanings[key]
 	if l == nil || l.generation != v.generation || givenUp(l.asks) {
 		if l = v.lean(namespace, class); l == nil {
 			return nil
 		}
 		l.generation = v.generation
-		if len(v.leaning.made) >= remembered || v.leaning.made == nil {
-			v.leaning.made = map[ruleKey]*Leanings{}
-		}
-		v.leaning.made[key] = l
+		v.leanings.put(key, l)
 	}
 	for _, s := range l.asks {
-		s.used = v.now
+		s.keep(v.now)
 	}
 	for i := range l.crowd {
 		r := &l.crowd[i]
@@ -88,14 +80,7 @@ func (v *View) LeaningsOf(namespace string, class *api.Class) *Leanings {
 }
 
 func (v *View) lean(namespace string, class *api.Class) *Leanings {
-	read, known := v.leaning.read[string(class.Leanings)]
-	if !known {
-		read, _ = api.ReadLeanings(class.Leanings)
-		if len(v.leaning.read) >= remembered || v.leaning.read == nil {
-			v.leaning.read = map[string]*api.Leanings{}
-		}
-		v.leaning.read[string(class.Leanings)] = read
-	}
+	read := v.leaningsOf(class)
 	if read == nil {
 		return nil
 	}
@@ -145,8 +130,9 @@ func (v *View) softCounter(id, by string, spaces []string, matches func(k *kin) 
 	return s
 }
 
-// At returns the weights of the terms that are fulfilled on a node, with multiplicity, and how crowded its domains are; -1 for a node that
-// lacks the label of a spread. With api.MaxLeanings terms of at most api.MaxTermWeight the first is within 1 << 43 of zero.
+// At returns the weights of the terms that are fulfilled on a node, with multiplicity, and how crowded its domains
+// are; -1 for a node that lacks the label of a spread. With api.MaxLeanings terms of at most api.MaxTermWeight the
+// first is within 1 << 43 of zero.
 func (l *Leanings) At(n int32) (near, crowd int64) {
 	for i := range l.near {
 		r := &l.near[i]
@@ -169,8 +155,8 @@ func (l *Leanings) At(n int32) (near, crowd int64) {
 	return near, sum.rounded()
 }
 
-// Best returns bounds of what At returns: no node of the cluster is better than the one or worse than the other, except for those that lack
-// a label. They are exact for a single term or constraint.
+// Best returns bounds of what At returns: no node of the cluster is better than the one or worse than the other,
+// except for those that lack a label. They are exact for a single term or constraint.
 func (l *Leanings) Best() (near, crowd int64) { return l.bound(true) }
 
 // Worst is the other bound.
@@ -204,7 +190,8 @@ func (l *Leanings) Has() (near, crowd bool) { return len(l.near) > 0, len(l.crow
 // lnBits is how many fraction bits a logarithm has.
 const lnBits = 32
 
-// ln returns the natural logarithm of n, which is positive. Repeated squaring gives the fraction bits of that to base 2.
+// ln returns the natural logarithm of n, which is positive. Repeated squaring gives the fraction bits of that to base
+// 2.
 func ln(n uint32) uint64 {
 	const binary = 40 // fraction bits of log, more than are kept
 	length := bits.Len32(n)

@@ -87,7 +87,8 @@ func (w *world) recount(p *v1.Pod, name string) (near, crowd int64) {
 	return near, int64(math.Round(sum))
 }
 
-// TestLeaningsCountLikeANaiveRecount compares what leanings make of each node with a recount over all pods, and their bounds with all nodes.
+// TestLeaningsCountLikeANaiveRecount compares what leanings make of each node with a recount over all pods, and their
+// bounds with all nodes.
 func TestLeaningsCountLikeANaiveRecount(t *testing.T) {
 	t.Parallel()
 	met, exact := map[[2]int64]int{}, 0
@@ -155,7 +156,8 @@ func TestLogarithms(t *testing.T) {
 	}
 }
 
-// TestLargestCrowd: the sum of as many constraints as a pod may have, of as many pods and domains as can be counted, does not overflow.
+// TestLargestCrowd: the sum of as many constraints as a pod may have, of as many pods and domains as can be counted,
+// does not overflow.
 func TestLargestCrowd(t *testing.T) {
 	t.Parallel()
 	r, want := crowdRule{each: ln(math.MaxUint32), some: math.MaxInt32 - 1}, 0.0
@@ -169,8 +171,8 @@ func TestLargestCrowd(t *testing.T) {
 	}
 }
 
-// TestLeaningsLeaveRoom: leanings of a namespace take half of what it may have counted, what is required may take the rest; nobody is woken
-// for leanings.
+// TestLeaningsLeaveRoom: leanings of a namespace take half of what it may have counted, what is required may take the
+// rest; nobody is woken for leanings.
 func TestLeaningsLeaveRoom(t *testing.T) {
 	v := New()
 	v.Step(time.Unix(1, 0), event.LogRead{Revision: 1})

@@ -9,60 +9,6 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// place is where a row is in the log: when its key was created, and which row of the key it is.
-type place struct {
-	revision int64
-	index    int
-}
-
-func (p place) compare(o place) int {
-	return cmp.Or(cmp.Compare(p.revision, o.revision), cmp.Compare(p.index, o.index))
-}
-
-// keyID names an intent key.
-type keyID struct {
-	inc api.Incarnation
-	n   uint64
-}
-
-// logged is a key of the log.
-type logged struct {
-	rows []*row
-}
-
-// row is a pod that may be bound to a node.
-type row struct {
-	uid, namespace, version, node string
-	nodeVersion                   string // that its shard knew; "" if it did not say
-	place                         place
-	repels                        string      // the anti-affinity terms that the pod carries,
-	terms                         []*api.Term // and those of them with larger domains than a node
-	bound                         bool        // somebody of this process was told so
-	givenUp                       bool        // it was not sent, and will not be
-	missing                       bool        // the log was read again and did not have it: a list of pods will tell
-}
-
-// live reports whether a row may still bind its pod, or has bound it and the pod's present state does not show it yet. One that bound
-// its pod to a node that was not seen as its shard knew it stays: in which domain the pod is will be known then.
-func (v *View) live(r *row, p *pod) bool {
-	return !r.givenUp && (!api.NewerVersion(p.object.ResourceVersion, r.version) || p.object.Node == r.node && !v.knowsNode(r))
-}
-
-// knowsNode reports whether the node of a row was seen as the row's shard knew it, or later: an older one may have been in other domains.
-func (v *View) knowsNode(r *row) bool {
-	n := &v.nodes[v.nodeOf(r.node)]
-	return n.seen && (!api.NewerVersion(r.nodeVersion, n.version) || fault.On(fault.NodesUnsaid))
-}
-
-// Position is up to which revision the log was seen; 0 before it was read.
-func (v *View) Position() int64 { return v.position }
-
-// Awaits reports whether a row of a key may still bind its pod, as far as the log and the pod tell.
-func (v *View) Awaits(inc api.Incarnation, n uint64, uid string) bool {
-	k := v.keys[keyID{inc, n}]
-	return k != nil && slices.ContainsFunc(k.rows, func(r *row) bool { return r.uid == uid && !r.givenUp })
-}
-
 func (v *View) logRead(ev event.LogRead) {
 	there := map[keyID]bool{}
 	for i := range ev.Intents {
@@ -146,8 +92,8 @@ func (v *View) logKey(in *event.LoggedIntents) {
 	}
 }
 
-// isBlind reports whether too little is known of a row: the pod watch has not shown the pod as the row found it, so that its labels are
-// not known for sure, or its node not as the row's shard knew it.
+// isBlind reports whether too little is known of a row: the pod watch has not shown the pod as the row found it, so
+// that its labels are not known for sure, or its node not as the row's shard knew it.
 func (v *View) isBlind(r *row) bool {
 	if !v.knowsNode(r) && !v.isOver(r) {
 		return true
@@ -179,32 +125,6 @@ func (v *View) rowEnded(r *row) {
 	if v.over > 64 && v.over > len(v.order)/2 {
 		v.order = slices.DeleteFunc(v.order, func(o *row) bool { return o.givenUp })
 		v.over = 0
-	}
-}
-
-// endRows ends the rows of a pod that its present state shows to be over.
-func (v *View) endRows(p *pod) {
-	uid := p.object.UID
-	rows := v.rows[uid]
-	kept := rows[:0:0]
-	for _, r := range rows {
-		if v.live(r, p) {
-			kept = append(kept, r)
-			continue
-		}
-		if !r.givenUp {
-			r.givenUp = true
-			v.over++
-		}
-		delete(v.blind, r)
-	}
-	if len(kept) == len(rows) {
-		return
-	}
-	if len(kept) > 0 {
-		v.rows[uid] = kept
-	} else {
-		delete(v.rows, uid)
 	}
 }
 

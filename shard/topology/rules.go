@@ -2,7 +2,6 @@ package topology
 
 import (
 	"slices"
-	"strings"
 
 	"basalt.dev/basalt/api"
 )
@@ -53,40 +52,14 @@ type spreadRule struct {
 	self          int32
 }
 
-// Ahead is how many more pods of a domain are planned than a spread allows beside the pods that are bound. They wait until others are bound.
+// Ahead is how many more pods of a domain are planned than a spread allows beside the pods that are bound. They wait
+// until others are bound.
 const Ahead = 16
 
 type ruleKey struct{ namespace, class string }
 
-// Concerned reports whether pods of a namespace may be ones that a term is about of some pod in a domain.
-func (v *View) Concerned(namespace string) bool {
-	if s := v.spaces[namespace]; s != nil && slices.ContainsFunc(s.carriers, (*carrier).repels) {
-		return true
-	}
-	return len(v.anywhere) > 0 && slices.ContainsFunc(v.concerning(v.in(namespace)), (*carrier).repels)
-}
-
-// concerning returns the carriers that select namespaces, and this among them. Each is compared once, for any tenant may make many.
-func (v *View) concerning(s *space) []*carrier {
-	if s.compared == v.serial {
-		return s.concerned
-	}
-	i := len(v.anywhere)
-	for i > 0 && v.anywhere[i-1].serial > s.compared {
-		i--
-	}
-	for _, c := range v.anywhere[i:] {
-		if c.term.Concerns(s.name, s.labels) {
-			s.concerned = append(s.concerned, c)
-			s.generation++
-		}
-	}
-	s.compared = v.serial
-	return s.concerned
-}
-
-// RulesOf returns what the pods of a class have to satisfy, nil for nothing. A class whose labels are not said is taken for one that all
-// terms match. It is not ok if the namespace has too much counted.
+// RulesOf returns what the pods of a class have to satisfy, nil for nothing. A class whose labels are not said is
+// taken for one that all terms match. It is not ok if the namespace has too much counted.
 func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 	terms := v.wide(namespace, string(class.Repels))
 	if len(class.Joins) == 0 && len(terms) == 0 && !v.Concerned(namespace) {
@@ -103,29 +76,9 @@ func (v *View) RulesOf(namespace string, class *api.Class) (_ *Rules, ok bool) {
 		return nil, false
 	}
 	r.generation, r.local = v.generation, of.generation
-	if len(v.rules) >= remembered {
-		clear(v.rules)
-	}
-	v.rules[key] = r
+	v.rules.put(key, r)
 	return r.orNil(), true
 }
-
-// heedThoseInDomains has rules be about the carriers whose pods are in a domain since a node has changed.
-func heedThoseInDomains(v *View) {
-	var reach []*carrier
-	for _, c := range v.carriers {
-		if !c.heeded && c.repels() {
-			reach = append(reach, c)
-		}
-	}
-	slices.SortFunc(reach, func(a, b *carrier) int { return strings.Compare(a.term.ID, b.term.ID) })
-	for _, c := range reach {
-		c.heed(v)
-	}
-}
-
-// NameOf returns the name of a node by its number. Numbers go by who was seen first: those of an heir are others.
-func NameOf(v *View, number int32) string { return v.nodes[number].name }
 
 // orNil returns nil for rules that keep no pod from any node.
 func (r *Rules) orNil() *Rules {
@@ -197,7 +150,7 @@ func givenUp(asks []*counter) bool {
 
 func (r *Rules) use(v *View) {
 	for _, s := range r.asks {
-		s.used = v.now
+		s.keep(v.now)
 	}
 }
 
@@ -236,7 +189,7 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 			if !of.mayMatch(c.term, class) {
 				continue
 			}
-			c.by[namespace] = true
+			c.tell(namespace)
 			if t := c.tallies[0]; !avoided[t] {
 				avoided[t] = true
 				r.avoided = append(r.avoided, t)
@@ -296,80 +249,8 @@ func (v *View) make(namespace string, class *api.Class, terms []*api.Term) (*Rul
 	return r, true
 }
 
-// wide returns the terms of a class that are about larger domains than a node, or that this view has to count all the
-// same, as they count in a namespace.
-func (v *View) wide(namespace, repels string) []*api.Term {
-	terms := readWide(v, repels)
-	if !slices.ContainsFunc(terms, func(t *api.Term) bool { return t.Crosses(namespace) }) {
-		return terms
-	}
-	s := v.in(namespace)
-	of, known := s.terms[repels]
-	if !known {
-		of = api.TermsOf(terms, namespace, s.labels)
-		if len(s.terms) >= remembered || s.terms == nil {
-			s.terms = map[string][]*api.Term{}
-		}
-		s.terms[repels] = of
-	}
-	return of
-}
-
-// readWide returns such terms as they are written.
-func readWide(v *View, repels string) []*api.Term {
-	if repels == "" {
-		return nil
-	}
-	terms, known := v.terms[repels]
-	if !known {
-		all, err := api.ReadRepels([]byte(repels))
-		if err != nil {
-			all = nil // a pod of ours with such terms is refused when it is read
-		}
-		for _, t := range all {
-			if t.Topology != api.LabelHostname || v.shared {
-				terms = append(terms, t)
-			}
-		}
-		if len(v.terms) >= remembered {
-			clear(v.terms)
-		}
-		v.terms[repels] = terms
-	}
-	return terms
-}
-
-// onePodOf returns the claims that pods of a class use and one pod at a time may use.
-func (v *View) onePodOf(repels string) []string {
-	if repels == "" {
-		return nil
-	}
-	claims, known := v.onePod[repels]
-	if !known {
-		claims = api.OnePodClaims([]byte(repels))
-		if len(v.onePod) >= remembered {
-			clear(v.onePod)
-		}
-		v.onePod[repels] = claims
-	}
-	return claims
-}
-
-// joinsOf returns the affinity and the spread of a class that has some, nil if they cannot be read.
-func (v *View) joinsOf(class *api.Class) *api.Joins {
-	joins, known := v.joins[string(class.Joins)]
-	if !known {
-		joins, _ = api.ReadJoins(class.Joins)
-		if len(v.joins) >= remembered {
-			clear(v.joins)
-		}
-		v.joins[string(class.Joins)] = joins
-	}
-	return joins
-}
-
-// Ties returns the labels of nodes in whose domains pods of a class require pods that have some labels, in the same namespace: nil if there are no such
-// pods among them.
+// Ties returns the labels of nodes in whose domains pods of a class require pods that have some labels, in the same
+// namespace: nil if there are no such pods among them.
 func (v *View) Ties(namespace string, class *api.Class, pods []*api.Labels) (keys []string) {
 	if len(class.Joins) == 0 {
 		return nil
@@ -388,7 +269,8 @@ func (v *View) Ties(namespace string, class *api.Class, pods []*api.Labels) (key
 
 // Separates reports whether pods of a class may require that others are not in their domain of a label.
 func (v *View) Separates(class *api.Class, label string) bool {
-	if slices.ContainsFunc(readWide(v, string(class.Repels)), func(t *api.Term) bool { return t.Topology == label }) {
+	over := func(t *api.Term) bool { return t.Topology == label }
+	if slices.ContainsFunc(v.readWide(string(class.Repels), v.shared), over) {
 		return true
 	}
 	if len(class.Joins) == 0 {
@@ -417,9 +299,9 @@ func spreadCounts(s *api.Spread) func(k *kin) bool {
 	return func(k *kin) bool { return !k.deleting && (k.unlisted || s.Counts(k.labels)) }
 }
 
-// Open returns how many pods may be placed now as far as domains are concerned, one after another, if all that is on its way will be bound;
-// at most so many. With more, the first of them are on their way before the last is placed. Whether the nodes of these domains have room is
-// another question.
+// Open returns how many pods may be placed now as far as domains are concerned, one after another, if all that is on
+// its way will be bound; at most so many. With more, the first of them are on their way before the last is placed.
+// Whether the nodes of these domains have room is another question.
 func (r *Rules) Open(most, more int) int {
 	for i := range r.spread {
 		most = r.spread[i].open(most, more)
@@ -439,7 +321,8 @@ func (r *Rules) Open(most, more int) int {
 	return most
 }
 
-// open returns how many more pods a spread lets in, at most so many. One that does not count the pod itself is not asked.
+// open returns how many more pods a spread lets in, at most so many. One that does not count the pod itself is not
+// asked.
 func (s *spreadRule) open(most, more int) int {
 	if s.self == 0 {
 		return most
@@ -469,8 +352,9 @@ func (r *Rules) Later(n int32, holds bool) Obstacle {
 // AsksForOthers reports whether the pod's affinity asks for pods. Rules may be nil.
 func (r *Rules) AsksForOthers() bool { return r != nil && len(r.affinity) > 0 }
 
-// Together returns the rules of pods of some classes that come together: where pods of another class fulfil the affinity of one wherever they go,
-// it says nothing about nodes yet. A class whose labels are not said may be the one that is asked for: not if that is to be sure.
+// Together returns the rules of pods of some classes that come together: where pods of another class fulfil the
+// affinity of one wherever they go, it says nothing about nodes yet. A class whose labels are not said may be the one
+// that is asked for: not if that is to be sure.
 func (v *View) Together(rules []*Rules, classes []*api.Class, sure bool) []*Rules {
 	out := slices.Clone(rules)
 	for changed := true; changed; {
@@ -512,7 +396,8 @@ func (r *Rules) Founds() (keys []string) {
 	return keys
 }
 
-// Unsupported reports whether the pod's affinity asks for pods of which there is none in any domain, bound or on its way.
+// Unsupported reports whether the pod's affinity asks for pods of which there is none in any domain, bound or on its
+// way.
 func (r *Rules) Unsupported() bool {
 	some, none := false, true
 	for _, t := range r.affinity {
@@ -522,14 +407,16 @@ func (r *Rules) Unsupported() bool {
 	return some && !(none && r.self)
 }
 
-// Lack says that there are too few domains of a label for a pod, whatever room their nodes have, so that only other nodes would help.
+// Lack says that there are too few domains of a label for a pod, whatever room their nodes have, so that only other
+// nodes would help.
 type Lack struct {
 	Label     string
 	Spread    bool // the pod is to be spread over them; else its affinity asks for one
 	Has, Need int  // domains
 }
 
-// Lacks returns what the nodes lack for a pod. A spread over more domains than there are (minDomains) lets some pods in, and then no more.
+// Lacks returns what the nodes lack for a pod. A spread over more domains than there are (minDomains) lets some pods
+// in, and then no more.
 func (r *Rules) Lacks() (l Lack, some bool) {
 	if r.Unsupported() {
 		return Lack{}, false
@@ -558,7 +445,8 @@ func (r *Rules) even(n int32) Obstacle {
 	return r.obstacle(n, false, func(s *spreadRule) int32 { return s.of(s.column.at(n), false) + s.self })
 }
 
-// Cost is what it takes to ask about a node, in bytes of constraints compared. A few rules cost nothing more than the node.
+// Cost is what it takes to ask about a node, in bytes of constraints compared. A few rules cost nothing more than the
+// node.
 func (r *Rules) Cost() int64 {
 	return int64(len(r.spread)+len(r.anti)+len(r.avoided)+len(r.affinity)) / 2
 }

@@ -357,7 +357,7 @@ func TestRemembered(t *testing.T) {
 	w := newTenants()
 	for i := range remembered + 1 {
 		repels := string(w.pod("ns", "p", "", nil, apartFrom("zone", fmt.Sprint(i), "other")).Class.Repels)
-		if terms := w.wide("ns", repels); len(readWide(w.View, repels)) != 1 || len(terms) > 1 {
+		if terms := w.wide("ns", repels); len(w.readWide(repels, w.shared)) != 1 || len(terms) > 1 {
 			t.Fatalf("%d terms", len(terms))
 		}
 		w.onePodOf(repels)

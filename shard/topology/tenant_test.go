@@ -417,8 +417,9 @@ func TestSelectorsAtOnce(t *testing.T) {
 	}
 }
 
-// Where each pod of a namespace is counted by a thousand selectors of its own, its pods may change for a while; then all but the oldest are
-// given up until the namespace is less busy. Nobody else is concerned, and what is counted is always right.
+// Where each pod of a namespace is counted by a thousand selectors of its own, its pods may change for a while; then
+// all but the oldest are given up until the namespace is less busy. Nobody else is concerned, and what is counted is
+// always right.
 func TestBusySelectors(t *testing.T) {
 	w := newTenants()
 	good, bad := w.manySelectors("good", freeCounts), w.manySelectors("bad", 1000)
@@ -450,7 +451,8 @@ func TestBusySelectors(t *testing.T) {
 	}
 }
 
-// A gang each of whose pods is counted by the selectors of all others is not judged, for that would take a second; one with fewer is.
+// A gang each of whose pods is counted by the selectors of all others is not judged, for that would take a second;
+// one with fewer is.
 func TestHeavyGang(t *testing.T) {
 	w := newTenants()
 	pods := w.manySelectors("bad", 1000)

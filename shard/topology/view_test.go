@@ -191,7 +191,8 @@ func (w *world) repels(t v1.PodAffinityTerm, of, p *v1.Pod) bool {
 	return w.matches(t, of, p) && (of.Namespace == p.Namespace || w.spaces[of.Namespace][api.LabelRepelsOthers] == "true")
 }
 
-// naive says what keeps a pod from a node, now or once what has a row is bound, by looking at all pods for each question.
+// naive says what keeps a pod from a node, now or once what has a row is bound, by looking at all pods for each
+// question.
 func (w *world) naive(p *v1.Pod, name string, later bool) Obstacle {
 	node := w.nodes[name]
 	const any, bound, lasting = 0, 1, 2 // whom count counts
@@ -312,7 +313,8 @@ func (w *world) checkSpectra() {
 	}
 }
 
-// TestViewCountsLikeANaiveRecount compares what the rules say with a recount over all pods, in random clusters that change all the time.
+// TestViewCountsLikeANaiveRecount compares what the rules say with a recount over all pods, in random clusters that
+// change all the time.
 func TestViewCountsLikeANaiveRecount(t *testing.T) {
 	t.Parallel()
 	met := map[Obstacle]int{}
@@ -427,7 +429,8 @@ func TestSharedHostname(t *testing.T) {
 	}
 }
 
-// One selector may be counted by many topology keys: by so many for a namespace, and none of them for longer than somebody asks.
+// One selector may be counted by many topology keys: by so many for a namespace, and none of them for longer than
+// somebody asks.
 func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
 	v := New()
 	now := time.Unix(1000, 0)
