@@ -442,6 +442,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 	g.search.ends()
 	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
 	g.claim = x
+	c.rules.ask(x.pods)
 	var list classes
 	for _, p := range x.pods {
 		i := int(list.of(p.asked))

@@ -130,10 +130,13 @@ func (x *repellers) ignoredOf(g *gang) string {
 	return ""
 }
 
-// ask sets the classes that pods are asked for with.
+// ask sets the classes that pods without a room are asked for with. What others have was asked for as it was.
 func (c *rules) ask(pods []*pod) {
 	x := &c.repellers
 	for _, p := range pods {
+		if p.stage != nowhere {
+			continue
+		}
 		p.asked = p.Class
 		constrained := len(p.Class.Repels)+len(p.Class.Joins) > 0
 		if constrained || x.any > 0 || x.about[p.Namespace] > 0 || c.topology.Concerned(p.Namespace) {

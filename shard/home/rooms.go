@@ -274,6 +274,7 @@ func (c *claims) findRooms(g *gang, missing []*pod) {
 		r.tried, r.again = 0, time.Time{}
 	}
 	missing = c.inSlice(g, missing)
+	c.rules.ask(missing)
 	for range n {
 		shard := c.table.Members[r.turn%n].Incarnation
 		r.turn, r.tried = r.turn%n+1, r.tried+1

@@ -989,7 +989,9 @@ func printMessage(e *wire.Envelope) string {
 	case *wire.Envelope_Stuck:
 		return fmt.Sprintf("Stuck %s attempt %s serial %s", b.Stuck.Gang.Uid, printSerial(b.Stuck.Attempt), printSerial(b.Stuck.Serial))
 	case *wire.Envelope_RoomProbe:
-		return fmt.Sprintf("RoomProbe %d for %s: %d classes, candidates %s", b.RoomProbe.Serial, b.RoomProbe.GangUid, len(b.RoomProbe.Classes), strings.Join(b.RoomProbe.Candidates, " "))
+		m := b.RoomProbe
+		return fmt.Sprintf("RoomProbe %d for %s: %d classes%s, candidates %s", m.Serial, m.GangUid, len(m.Classes),
+			withLabels(m.Classes), strings.Join(m.Candidates, " "))
 	case *wire.Envelope_Claim:
 		m := b.Claim
 		out := fmt.Sprintf("Claim %s attempt %s serial %s mandate %d of term %d:", m.Gang.Uid, printSerial(m.Attempt), printSerial(m.Serial), m.Mandate, m.Term)
@@ -1048,7 +1050,7 @@ func printMessage(e *wire.Envelope) string {
 			out += fmt.Sprintf(" in %s=%s", l.Key, l.Value)
 		}
 		if len(m.Awaits) > 0 {
-			out += " awaits " + strings.Join(m.Awaits, " ")
+			out += " awaits " + strings.Join(m.Awaits, " ") + withLabels(m.Classes)
 		}
 		if m.Claimed {
 			out += " claimed"
@@ -1103,6 +1105,14 @@ func printMessage(e *wire.Envelope) string {
 		return fmt.Sprintf("Refilled epoch %d", b.Refilled.TableEpoch)
 	}
 	return fmt.Sprintf("%T", e.Body)
+}
+
+// withLabels says whether classes are asked for with labels.
+func withLabels(classes []*wire.PodClass) string {
+	if slices.ContainsFunc(classes, func(c *wire.PodClass) bool { return c.Labels != nil }) {
+		return " with labels"
+	}
+	return ""
 }
 
 // logged is a core that has seen the log of intents, whatever will be written.

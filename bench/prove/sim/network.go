@@ -244,5 +244,52 @@ func describe(e *wire.Envelope) string {
 		}
 		return fmt.Sprintf("BindResults %s %s %v", b.BindResults.GangUid, serial(b.BindResults.Serial), out)
 	}
+	return describeClaim(e)
+}
+
+// describeClaim says it of the messages of mandates and claims.
+func describeClaim(e *wire.Envelope) string {
+	switch b := e.Body.(type) {
+	case *wire.Envelope_Mandate:
+		m := b.Mandate
+		var who, lacks []string
+		for _, c := range m.Candidates {
+			who = append(who, c.Gang.Uid+" of "+c.Gang.Queue+" "+amounts(c.Demand))
+		}
+		for _, l := range m.Lacks {
+			lacks = append(lacks, fmt.Sprintf("%s %s %d", l.Queue, l.Resource, l.Short))
+		}
+		return fmt.Sprintf("Mandate %s %s attempt %d number %d %s lacks %q candidates %q",
+			m.GangUid, serial(m.Serial), m.Attempt, m.Number, m.Rule, lacks, who)
+	case *wire.Envelope_RoomProbe:
+		return fmt.Sprintf("RoomProbe %s %d: %d classes, candidates %v",
+			b.RoomProbe.GangUid, b.RoomProbe.Serial, len(b.RoomProbe.Classes), b.RoomProbe.Candidates)
+	case *wire.Envelope_Rooms:
+		var rooms []string
+		for _, n := range b.Rooms.Nodes {
+			room := fmt.Sprintf("%s free %s classes %v", n.Node, amounts(n.Free), n.Classes)
+			for _, l := range n.Leaves {
+				room += fmt.Sprintf(", %s %s anyway %t bars %v", l.GangUid, amounts(l.Amounts), l.Anyway, l.Bars)
+			}
+			rooms = append(rooms, room)
+		}
+		return fmt.Sprintf("Rooms %d: %q later %t more %t", b.Rooms.Serial, rooms, b.Rooms.Later, b.Rooms.More)
+	case *wire.Envelope_Claim:
+		m := b.Claim
+		var victims []string
+		for _, v := range m.Victims {
+			victims = append(victims, fmt.Sprintf("%s with %d pods alone", v.Gang.Uid, len(v.Pods)))
+		}
+		return fmt.Sprintf("Claim %s %s attempt %d mandate %d victims %q awaits %v stale %t %s",
+			m.Gang.Uid, serial(m.Serial), m.Attempt, m.Mandate, victims, m.Awaits, m.Stale, m.Why)
+	case *wire.Envelope_ClaimReply:
+		m := b.ClaimReply
+		return fmt.Sprintf("ClaimReply %s attempt %d mandate %d accepted %t %s",
+			m.GangUid, m.Attempt, m.Mandate, m.Accepted, m.Message)
+	case *wire.Envelope_Stuck:
+		return fmt.Sprintf("Stuck %s %s attempt %d", b.Stuck.Gang.Uid, serial(b.Stuck.Serial), b.Stuck.Attempt)
+	case *wire.Envelope_Yield:
+		return fmt.Sprintf("Yield %s attempt %d to %s", b.Yield.Gang.Uid, b.Yield.Attempt, b.Yield.To.GetTo().GetUid())
+	}
 	return fmt.Sprintf("%T", e.Body)
 }
