@@ -60,6 +60,7 @@ sim-bugs: ## enable seeded bugs one after another, each of which must be found, 
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	$(GO) test -tags faults -run TestEvictUnread ./bench/prove/sim
 	$(GO) test -tags faults -run TestFaultsAreSeen ./shard/topology
+	$(GO) test -tags faults -run TestUserPromisesAreSeen ./coordinator
 	bin/basalt-bench-faults explore --seeded
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 

@@ -44,9 +44,9 @@ type Pod struct {
 	GroupKind       GroupKind
 
 	Runs
-	DeletionCost int32  // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
-	Owner        uint64 // PodID of its controller, which would make it again; 0 for none
-	End          End    // of a finished pod
+	DeletionCost int32 // the annotation controller.kubernetes.io/pod-deletion-cost of a pod with a node
+	Maker
+	End End // of a finished pod
 
 	Node string // spec.nodeName
 	// Nominated is the node that another scheduler keeps for a pod of its own that has none yet.
@@ -276,6 +276,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
 		out.GraceSeconds = int32(max(0, min(*s, maxGrace)))
 	}
+	out.User, out.Maker.Group = UserOf(p.Annotations)
 	limit, unreadable := runsFor(p)
 	out.LimitSeconds = limit
 	for i := range p.Status.Conditions {

@@ -87,6 +87,7 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		}
 	}
 	stripGroups(out, p)
+	stripUser(out, p)
 	if says := p.Annotations[AnnotationMaxRuntime]; says != "" {
 		metav1.SetMetaDataAnnotation(&out.ObjectMeta, AnnotationMaxRuntime, Shorten(says, maxRuntimeWord))
 	}

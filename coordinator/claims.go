@@ -79,7 +79,8 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		return nil, "it is not charged"
 	case g.res != nil && g.res.claimedBy != nil: // since it got its mandate
 		return nil, "it makes room for another gang itself"
-	case r != nil && (r.barred != nil || !r.mayClaim() || r.serial != x.serial || r.borrows() != nil):
+	case r != nil && (r.barred != nil || !r.mayClaim() || r.serial != x.serial || r.borrows() != nil ||
+		c.tree.ofUser(r) != nil):
 		return nil, "it asks for something else now"
 	case r != nil && (c.roster.elsewhere(g, r.pods) > 0 || c.roster.other(g) != nil):
 		return nil, "its pods are charged elsewhere"

@@ -20,7 +20,11 @@ func (l *limits) names(resource string) bool {
 	if l == nil {
 		return false
 	}
-	return slices.ContainsFunc([]api.Resources{l.capability, l.guarantee, l.deserved}, func(r api.Resources) bool {
+	lists := []api.Resources{l.capability, l.guarantee, l.deserved}
+	for i := range l.users {
+		lists = append(lists, l.users[i].capability)
+	}
+	return slices.ContainsFunc(lists, func(r api.Resources) bool {
 		_, named := r.Get(resource)
 		return named
 	})

@@ -17,6 +17,7 @@ type demandClass struct {
 	namespace string
 	delta     api.Resources
 	grows     string // UID of the gang that has a reservation already, which makes it a class of its own
+	who       string // whose gangs they are, where that matters
 	fixed     bool   // they say that they may not be evicted
 	vain      bool   // no node would take them
 
@@ -43,6 +44,9 @@ func (a *demandClass) key() []byte {
 	b := make([]byte, 0, 128)
 	b = append(append(b, a.namespace...), 0)
 	b = append(append(b, a.grows...), 0)
+	if a.who != "" {
+		b = append(append(append(b, 3), a.who...), 3)
+	}
 	if a.fixed {
 		b = append(b, 1) // no name begins so
 	}
@@ -63,6 +67,9 @@ func (c *Core) list(r *request) {
 	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept, vain: r.vain}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
+	}
+	if q := r.queue; c.tree.personal > 0 && q.limitsUsers() {
+		a.who = r.who.key()
 	}
 	q := r.queue
 	if q.order.classes == nil {
@@ -89,6 +96,16 @@ func (c *Core) list(r *request) {
 	if r.candidate {
 		c.earmarks.add(r)
 	}
+}
+
+// limitsUsers reports whether the queue or one above it does.
+func (q *queue) limitsUsers() bool {
+	for p := q; p != nil; p = p.parent {
+		if p.users != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // ask adds to what is waited for in a queue and its ancestors.

@@ -53,6 +53,11 @@ func (c *Core) short(r *request, path *shortfall) *shortfall {
 		}
 		return &claiming
 	}
+	if l == nil || l.reason != wire.DenyReason_DENY_NEVER_FITS {
+		if personal := c.tree.ofUser(r); personal != nil {
+			return personal
+		}
+	}
 	if l == nil || l.waits() {
 		if borrows := r.borrows(); borrows != nil {
 			return borrows
@@ -132,7 +137,7 @@ var bandWords = map[band]string{
 // gangs no more than how many there are.
 func (c *Core) text(r *request, l *shortfall) denialText {
 	w := denialText{reason: l.reason, queue: l.queue.path, resource: l.resource, short: l.short}
-	if l.queue == r.queue {
+	if l.queue == r.queue || l.account != nil {
 		w.charged, w.limit = l.charged, l.capability
 	}
 	if l.reason == wire.DenyReason_DENY_QUEUE_CLOSED {
@@ -149,6 +154,9 @@ func (c *Core) text(r *request, l *shortfall) denialText {
 func (c *Core) sendDenied(r *request, l *shortfall) {
 	denied := &wire.Denied{GangUid: r.gang.key.uid, Attempt: r.attempt, Serial: r.serial, Reason: l.reason, Queue: l.queue.path,
 		Resource: l.resource, Short: l.short, Message: l.message(r, r.denial)}
+	if l.account != nil {
+		denied.Short = 0 // it is not what the queue lacks
+	}
 	denied.ReservationRevision, denied.Demand = r.gang.charged()
 	c.send(r.from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 }
@@ -163,6 +171,21 @@ func (l *shortfall) gangsRun(r *request) string {
 		return fmt.Sprintf("queue %q runs as many gangs as it may (spec.capability)%s", l.queue.path, more)
 	}
 	return fmt.Sprintf("queue %q runs %d of %d gangs (spec.capability)%s", l.queue.path, l.charged, l.capability, more)
+}
+
+// userHas says what the user of a request has. What is counted for others with him is said of his own queue alone.
+func (l *shortfall) userHas(r *request) string {
+	amount := func(v int64) string { return api.FormatAmount(l.resource, v) }
+	has := fmt.Sprintf("has %s of %s %s", amount(l.charged), amount(l.capability), l.resource)
+	switch {
+	case l.account.group && l.queue != r.queue:
+		has = fmt.Sprintf("has as much %s as it may", l.resource)
+	case l.resource == api.ResourceGangs:
+		return fmt.Sprintf("%s runs %d of %d gangs in queue %q (spec.userLimits)", l.account.words, l.charged,
+			l.capability, l.queue.path)
+	}
+	return fmt.Sprintf("%s %s in queue %q (spec.userLimits): short of %s, gang requests %s", l.account.words, has,
+		l.queue.path, amount(l.short), amount(l.requested))
 }
 
 // message says what keeps a request from being granted, for people.
@@ -210,7 +233,14 @@ func (l *shortfall) message(r *request, w denialText) string {
 	case wire.DenyReason_DENY_UNPREEMPTIBLE:
 		text = fmt.Sprintf("queue %q does not lend to non-preemptible gangs: short of %s %s (%s)",
 			q, amount(l.short), l.resource, asks)
+	case wire.DenyReason_DENY_USER_LIMIT:
+		text = l.userHas(r)
 	case wire.DenyReason_DENY_NEVER_FITS:
+		if l.account != nil {
+			text = fmt.Sprintf("%s may have %s %s in queue %q (spec.userLimits), and the gang requests %s",
+				l.account.words, amount(l.capability), l.resource, q, amount(l.requested))
+			break
+		}
 		if l.resource == api.ResourceGangs {
 			text = fmt.Sprintf("queue %q may run no gangs (spec.capability)", q)
 			break

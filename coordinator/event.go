@@ -82,6 +82,7 @@ type (
 		Weight          *uint32               // among its siblings, nil for 1
 		Priority        int32                 // likewise
 		Policy          *wire.QueuePolicy     // who may be evicted for whom, nil for the defaults
+		UserLimits      []*wire.UserLimit     // what users may be charged
 		Invalid         string                // why the spec could not be read, naming the field; the two vectors are not looked at then
 		Namespaces      *metav1.LabelSelector // which namespaces may use the queue and what lies below it, nil for all
 		Closed          bool

@@ -57,8 +57,10 @@ type reservation struct {
 	least       int       // it runs, and may lose single pods as long as so many are left; 0: all of them or none
 	rank        api.Rank
 	tenant      *tenant
-	pods        []uint64 // api.PodID of those that demand is for, sorted (roster.go)
-	place       int      // in queue.reserved
+	who         *who        // whose gang it is, nil for its namespace's
+	personal    []chargedTo // nil where no queue of the path limits its user
+	pods        []uint64    // api.PodID of those that demand is for, sorted (roster.go)
+	place       int         // in queue.reserved
 
 	// claims.go
 	fixed  api.Resources  // what of it counts in queue.fixed (borrow.go)
@@ -72,6 +74,12 @@ type reservation struct {
 	refused  time.Time      // when its home last refused some
 	away     api.Resources  // of the demand, what counts as on its way out
 	roomless                // supply.go
+}
+
+// chargedTo is what a user has in a queue, to which a reservation is charged.
+type chargedTo struct {
+	queue   *queue
+	account *userAccount
 }
 
 // becomes changes what a reservation is charged, and remembers the most that it was since its gang started, of as many

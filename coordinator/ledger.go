@@ -46,6 +46,7 @@ func (l *ledger) charge(g *gang, demand api.Resources) {
 	g.res.fix()
 	l.settle(g)
 	g.res.tenant.charged.add(delta, 1)
+	l.chargeUsers(g, delta, 1)
 	if g.res.forced {
 		l.tree.force(q, delta)
 	}
@@ -61,6 +62,52 @@ func (l *ledger) charge(g *gang, demand api.Resources) {
 			l.turns.freedAt(p)
 		}
 	}
+}
+
+// chargeUsers adds to what the gang's user has, in each queue that limits him.
+func (l *ledger) chargeUsers(g *gang, delta api.Resources, times int64) {
+	r := g.res
+	if l.tree.personal == 0 {
+		return
+	}
+	if r.personal == nil {
+		l.openAccounts(g)
+	}
+	for _, at := range r.personal {
+		at.account.has.add(delta, times)
+		for _, d := range delta {
+			if d.Value*times < 0 {
+				at.queue.freedOf(at.account, d.Resource)
+			}
+		}
+	}
+}
+
+// promiseUsers lets what is promised to a claim count for its user, or not any more.
+func (l *ledger) promiseUsers(x *claim, times int64) {
+	if !fault.On(fault.UserPromises) {
+		l.chargeUsers(x.gang, x.promised, times)
+	}
+}
+
+// openAccounts finds out to whom a gang is charged.
+func (l *ledger) openAccounts(g *gang) {
+	for p := g.res.queue; p != nil; p = p.parent {
+		if p.users == nil {
+			continue
+		}
+		if a := p.users.open(g.res.who.named(g.ref.GetNamespace())); a != nil {
+			g.res.personal = append(g.res.personal, chargedTo{p, a})
+		}
+	}
+}
+
+// closeAccounts ends it for a gang that is charged nothing any more.
+func (l *ledger) closeAccounts(g *gang) {
+	for _, at := range g.res.personal {
+		at.queue.users.leave(at.account)
+	}
+	g.res.personal = nil
 }
 
 // setForced marks a reservation as one that may exceed a capability, or takes the mark away.
@@ -124,6 +171,7 @@ func (l *ledger) promise(x *claim, times int64) {
 		return
 	}
 	x.gang.res.queue.move(x.promised, times)
+	l.promiseUsers(x, times)
 	if times < 0 {
 		l.lower(x.gang.res.queue)
 	}

@@ -62,7 +62,11 @@ func readLimits(r *wire.LimitsRecord) (*limits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deserved: %w", err)
 	}
-	return &limits{record: r, capability: capability, guarantee: guarantee, deserved: deserved}, nil
+	users, err := readUserLimits(r.GetUserLimits())
+	if err != nil {
+		return nil, err
+	}
+	return &limits{record: r, capability: capability, guarantee: guarantee, deserved: deserved, users: users}, nil
 }
 
 // restoredLogged is how many of the queues whose resourceVersion went back a term names in the log.
@@ -78,6 +82,9 @@ func (c *Core) queueSeen(ev QueueSeen) {
 	_, selector, err := readSelector(ev.Namespaces)
 	if err != nil && ev.Invalid == "" {
 		ev.Invalid = err.Error()
+	}
+	if _, err := readUserLimits(ev.UserLimits); err != nil && ev.Invalid == "" {
+		ev.Invalid = "spec." + err.Error()
 	}
 	if n := limitsBytes(ev.record(selector)); n > maxRecordBytes && ev.Invalid == "" {
 		ev.Invalid = fmt.Sprintf("spec: the record of queue %s has %d bytes, the limit is %d: capability names %d resources, guarantee %d, deserved %d",
@@ -193,7 +200,7 @@ func (c *Core) changeLimits(b *batch) bool {
 		reaches := next.entitles() || q.limits.entitles()
 		was, counted := q.limits, c.tree.counting > 0
 		c.rights.setLimits(q, next)
-		if counted != (c.tree.counting > 0) {
+		if counted != (c.tree.counting > 0) || !was.samePersonal(next) {
 			countAnew(c)
 		}
 		if !was.sameSelector(next) {
@@ -213,12 +220,24 @@ func (c *Core) changeLimits(b *batch) bool {
 	return len(b.ops) > 0
 }
 
-// countAnew counts gangs from now on, or not any more.
+// countAnew counts gangs from now on, or not any more, and to whom they are charged.
 func countAnew(c *Core) {
 	count := func(demand api.Resources) api.Resources { return c.tree.counted(uncounted(demand)) }
 	c.tree.root.walk(func(q *queue) {
+		q.forgetUsers()
+		for _, g := range q.members.reserved {
+			g.res.personal = nil
+		}
+	})
+	c.tree.root.walk(func(q *queue) {
 		for _, g := range q.members.reserved {
 			r := g.res
+			if c.tree.personal > 0 {
+				c.ledger.chargeUsers(g, r.demand, 1)
+				if r.claim != nil {
+					c.ledger.promiseUsers(r.claim, 1)
+				}
+			}
 			x := r.claim
 			if x != nil {
 				c.ledger.promise(x, -1)
@@ -277,11 +296,14 @@ func (t *tree) wanted(q *queue) (next *limits, write bool) {
 		r := now.record
 		if r.GetUid() == o.UID && r.GetGeneration() == o.Generation && r.GetClosed() == o.Closed && r.GetDeleted() == o.Deleting &&
 			same(now.capability, o.Capability) && same(now.guarantee, o.Guarantee) && same(now.deserved, o.Deserved) &&
-			now.weight() == weightOf(o.Weight) && r.GetPriority() == o.Priority && proto.Equal(r.GetPolicy(), o.Policy) && sameBytes(r.NamespaceSelector, encoded) {
+			now.weight() == weightOf(o.Weight) && r.GetPriority() == o.Priority && proto.Equal(r.GetPolicy(), o.Policy) &&
+			sameUserLimits(r.GetUserLimits(), o.UserLimits) && sameBytes(r.NamespaceSelector, encoded) {
 			return now, false
 		}
 	}
-	return &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, selector: selector, record: o.record(encoded)}, true
+	users, _ := readUserLimits(o.UserLimits) // likewise
+	return &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, users: users,
+		selector: selector, record: o.record(encoded)}, true
 }
 
 // record is what the control store keeps of a queue, with its selector as readSelector encodes it.
@@ -289,7 +311,8 @@ func (o *QueueSeen) record(selector []byte) *wire.LimitsRecord {
 	return &wire.LimitsRecord{
 		Queue: o.Name, Uid: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Capability: wire.FromResources(o.Capability), Guarantee: wire.FromResources(o.Guarantee), Deserved: wire.FromResources(o.Deserved),
-		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector, Weight: o.Weight, Priority: o.Priority, Policy: o.Policy}
+		Closed: o.Closed, Deleted: o.Deleting, NamespaceSelector: selector,
+		Weight: o.Weight, Priority: o.Priority, Policy: o.Policy, UserLimits: o.UserLimits}
 }
 
 const noFinalizer = "cannot get the finalizer " + v1beta1.FinalizerCharged + ", which protects it while anything is charged"

@@ -55,6 +55,8 @@ type order struct {
 	blocked       map[*queue]int              // of the subtree: demand classes whose denial names this queue, if any
 	unmeasured    map[*queue]int              // likewise, with those that are looked at whatever is freed here (wake.go)
 	shortages     []*shortage                 // what demand classes lack here
+	ofUsers       map[string]*shortage        // likewise of what their users may have, by account and resource,
+	freedUsers    []*shortage                 // and those of which some was freed since they were denied
 	freed         uint64                      // how often something changed here for the better,
 	changes       uint64                      // and how often limits did, or something like them
 	hasFreed      bool                        // it did since they were denied, and it is in turns.freed

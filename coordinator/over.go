@@ -17,9 +17,10 @@ type shortfall struct {
 	short    int64
 
 	capability, charged, requested int64
-	kept                           int64 // for guarantees of others, or for older
-	afterOthers                    bool  // and there is room until those have started that wait for nodes
-	vain                           bool  // of a request that no node would take
+	kept                           int64        // for guarantees of others, or for older
+	afterOthers                    bool         // and there is room until those have started that wait for nodes
+	vain                           bool         // of a request that no node would take
+	account                        *userAccount // whose limit it is, nil for the queue's
 }
 
 // keeper says how much of a resource a queue keeps from who asks, of a capability of limit.
@@ -105,6 +106,45 @@ func (t *tree) over(q *queue, delta, demand api.Resources, from keeper) *shortfa
 		return nil
 	}
 	return &found
+}
+
+// ofUser returns the first queue of the path that lets the user of a request have no more, nil for none.
+func (t *tree) ofUser(r *request) *shortfall {
+	if t.personal == 0 {
+		return nil
+	}
+	judge := func(q *queue, a *userAccount) *shortfall {
+		resource, short, never := a.lacks(r.delta, r.demand)
+		if resource == "" {
+			return nil
+		}
+		l := &shortfall{reason: wire.DenyReason_DENY_USER_LIMIT, queue: q, resource: resource, short: short, account: a,
+			capability: a.limit.capability.Value(resource), charged: a.has.get(resource).amount(),
+			requested: r.delta.Value(resource)}
+		if never {
+			l.reason, l.requested = wire.DenyReason_DENY_NEVER_FITS, r.demand.Value(resource)
+		}
+		return l
+	}
+	if res := r.gang.res; res != nil && (res.personal != nil || !res.demand.IsZero()) {
+		for _, at := range res.personal {
+			if l := judge(at.queue, at.account); l != nil {
+				return l
+			}
+		}
+		return nil
+	}
+	for p := r.queue; p != nil; p = p.parent {
+		if p.users == nil {
+			continue
+		}
+		if a := p.users.of(r.who.named(r.namespace)); a != nil {
+			if l := judge(p, a); l != nil {
+				return l
+			}
+		}
+	}
+	return nil
 }
 
 // exceeds reports whether a capability of the path is exceeded in a resource that demand names, with what is kept for

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"basalt.dev/basalt/api"
@@ -18,6 +19,7 @@ type limits struct {
 	capability api.Resources
 	guarantee  api.Resources
 	deserved   api.Resources
+	users      []userLimit
 	selector   labels.Selector // of the namespaces that may use the queue and what lies below, nil for all (rights.go)
 }
 
@@ -38,6 +40,21 @@ func (l *limits) policy() *wire.QueuePolicy {
 		return nil
 	}
 	return l.record.GetPolicy()
+}
+
+// personal reports whether limits say what users may have.
+func (l *limits) personal() bool { return l != nil && len(l.users) > 0 }
+
+// samePersonal reports whether two limits say the same of users.
+func (l *limits) samePersonal(o *limits) bool {
+	if !l.personal() || !o.personal() {
+		return l.personal() == o.personal()
+	}
+	return sameUserLimits(l.record.GetUserLimits(), o.record.GetUserLimits())
+}
+
+func sameUserLimits(a, b []*wire.UserLimit) bool {
+	return slices.EqualFunc(a, b, func(a, b *wire.UserLimit) bool { return proto.Equal(a, b) })
 }
 
 // priority of the queue among its siblings.
@@ -68,6 +85,7 @@ type queue struct {
 
 	quota
 	members members
+	users   *users // nil where no user is limited
 	order   order
 	report  reported
 }
@@ -120,7 +138,8 @@ type tree struct {
 	nextFair    time.Time // when fair shares may be made again (shares.go)
 	linedUp     time.Time // when it was found out last how queues stand (standing.go)
 	version     uint64    // grows with each change of a limit
-	counting    int       // queues whose limits name gangs (counts.go)
+	counting    int       // queues whose limits name gangs (counts.go),
+	personal    int       // or limit users (users.go)
 	synced      bool      // all Queues of the first list were delivered
 }
 

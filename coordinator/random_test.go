@@ -27,6 +27,7 @@ func TestRandomHistories(t *testing.T) {
 		seeds = 5
 	}
 	grants, denials, elsewhere, barred, supplies, mandates, claims, refused, condemned := 0, 0, 0, 0, 0, 0, 0, 0, uint64(0)
+	personal := 0
 	for seed := range seeds {
 		w := newWorld(seed)
 		for range steps {
@@ -36,6 +37,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 		}
 		w.finish()
+		personal += w.store.personal
 		for _, p := range w.store.problems {
 			t.Errorf("seed %d: %s", seed, p)
 		}
@@ -50,6 +52,9 @@ func TestRandomHistories(t *testing.T) {
 	}
 	if claims < int(seeds)/4 || refused < int(seeds)/4 {
 		t.Errorf("only %d claims and %d that were refused: the histories show nothing", claims, refused)
+	}
+	if personal < 200*int(seeds) {
+		t.Errorf("only %d sums of users were compared with limits", personal)
 	}
 	t.Logf("%d mandates, %d claims, %d refused, %d pods condemned", mandates, claims, refused, condemned)
 	if grants < 40*int(seeds) || denials < 50*int(seeds) || elsewhere < int(seeds) || barred < 10*int(seeds) || supplies < 3*int(seeds) {
@@ -80,6 +85,7 @@ type world struct {
 	elsewhere                 int // denials for pods that another gang has
 	mandates, claims, refused int
 	contended                 bool // for one limit, with less of what ends claims
+	personal                  bool // some queues limit users
 	counts                    bool // some queues say how many gangs run
 	hears                     func(Output)
 }
@@ -110,11 +116,12 @@ var gangName = regexp.MustCompile(`\bg[0-9]+\b`)
 var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.e.f", "a.e.f.g", "a.e.f.h", "i", "i.j", "i.k"}
 
 func newWorld(seed int64) *world {
-	w := &world{contended: seed%2 == 1, counts: seed%3 == 0,
+	w := &world{contended: seed%2 == 1, counts: seed%3 == 0, personal: seed%3 != 1,
 		rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000),
 		shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
 		specs:  map[string]QueueSeen{}, labels: map[string]map[string]string{},
 		gangs: map[string]*asked{}, bound: map[string]bool{}}
+	w.store.bound = w.bound
 	for _, p := range paths {
 		w.edit(p)
 	}
@@ -174,7 +181,32 @@ func (w *world) edit(path string) {
 	}
 	q.Policy = w.policy()
 	q.Namespaces = w.selector()
+	if w.personal && w.rng.Intn(2) == 0 {
+		q.UserLimits = w.userLimits()
+	}
 	w.specs[path] = q
+}
+
+// userLimits draws who may have how much.
+func (w *world) userLimits() (out []*wire.UserLimit) {
+	for range 1 + w.rng.Intn(3) {
+		l := &wire.UserLimit{}
+		switch w.rng.Intn(3) {
+		case 0:
+			l.Users = []string{"alice", "namespace n1"}[:1+w.rng.Intn(2)]
+		case 1:
+			l.Groups = []string{"interns"}
+		default:
+			l.Each = true
+		}
+		most := map[string]int64{[]string{"cpu", "memory"}[w.rng.Intn(2)]: 3 + w.rng.Int63n(9)}
+		if w.counts {
+			most[api.ResourceGangs] = 1 + w.rng.Int63n(4)
+		}
+		l.Capability = wire.FromResources(api.FromMap(most))
+		out = append(out, l)
+	}
+	return out
 }
 
 var namespaces = []string{"n1", "n2", "n3"}
@@ -545,6 +577,12 @@ func (w *world) reserve(uid string, g *asked, bound api.Resources) {
 	g.serial, g.vain = w.nextSerial(), w.rng.Intn(20) == 0
 	m := &wire.Reserve{Gang: w.ref(uid, g), Attempt: g.attempt, Serial: g.serial, Demand: wire.FromResources(g.demand), Bound: wire.FromResources(bound),
 		Priority: g.priority, SinceUnixMs: w.now.UnixMilli(), TableEpoch: w.epoch(), Pods: g.pods, Preemptible: !g.keeps && !g.bare, Kept: g.keeps, Claims: bound == nil, Least: g.least, Vain: g.vain}
+	if w.personal { // mostly the same, by its name
+		m.User = []string{"", "alice", "bob", "carol"}[(len(uid)+int(uid[len(uid)-1])+w.rng.Intn(8)/7)%4]
+		if m.User == "bob" || m.User == "carol" {
+			m.Groups = []string{"staff", "interns"}[:1+w.rng.Intn(2)]
+		}
+	}
 	if g.order > 0 {
 		m.Rank = &wire.Rank{Priority: g.priority, Order: g.order, GangUid: uid}
 	}

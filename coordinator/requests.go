@@ -231,6 +231,9 @@ func (a *accepting) wait() {
 	r.demand, r.delta, r.bound, r.pods = a.demand, a.demand.Sub(a.current), a.bound, a.pods
 	r.priority, r.since, r.rank, r.started = m.GetPriority(), m.GetSinceUnixMs(), wire.ToRank(m.GetRank()), m.GetStarted()
 	r.mends, r.preemptible, r.kept = m.GetMends() && g.had(a.demand), m.GetPreemptible(), m.GetKept()
+	if r.who = whoSaid(m.GetUser(), m.GetGroups()); g.res != nil {
+		r.who = g.res.who
+	}
 	r.claims, r.least, r.runs = m.GetClaims(), int(m.GetLeast()), max(0, m.GetRunsMs())
 	if slices.Contains(a.ledger.barring, g) {
 		a.ledger.freedFor(g) // it may be entitled to less now

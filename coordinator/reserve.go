@@ -35,7 +35,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
-	g.res.runs = max(0, r.GetRunsMs())
+	g.res.runs, g.res.who = max(0, r.GetRunsMs()), whoSaid(r.GetUser(), r.GetGroups())
 	c.ledger.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "part of a reservation ignored", "key", s.Key, "error", err)
@@ -143,6 +143,7 @@ func (c *Core) put(b *batch, g *gang) {
 		State: state, Term: uint64(c.term), Forced: r.forced, Started: r.started, GrantedUnixMs: r.granted, Preemptible: r.preemptible, Kept: r.kept,
 		Claim: r.claimRecord(), Awaits: r.awaits, Within: r.within, Yields: r.yields, Least: uint32(r.least),
 		Condemned: writeSurplus(r.condemned), Shrinks: r.shrinks, Most: wire.FromResources(uncounted(r.most)), RunsMs: r.runs}
+	record.User, record.Groups = r.who.said()
 	if !g.ref.GetSingle() {
 		record.Pods = r.pods
 	}
@@ -162,7 +163,7 @@ func (c *Core) forget(now time.Time, g *gang) {
 func reservationFor(c *Core, b *batch, r *request) *reservation {
 	if g := r.gang; g.res == nil {
 		c.roster.admit(g, r.queue)
-		g.res.rank = r.firstRank(b.id)
+		g.res.rank, g.res.who = r.firstRank(b.id), r.who
 	}
 	return r.gang.res
 }

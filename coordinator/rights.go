@@ -150,6 +150,15 @@ func (c *Core) rightsKnown() bool {
 func (y *rights) setLimits(q *queue, next *limits) {
 	was := q.limits
 	q.limits = next
+	if was.personal() {
+		y.tree.personal--
+	}
+	if next.personal() {
+		y.tree.personal++
+	}
+	if !was.samePersonal(next) {
+		q.forgetUsers()
+	}
 	if was.names(api.ResourceGangs) {
 		y.tree.counting--
 	}
@@ -161,6 +170,13 @@ func (y *rights) setLimits(q *queue, next *limits) {
 	}
 	if next.restricts() {
 		y.selectors++
+	}
+}
+
+// forgetUsers begins to count anew what users have, if their limits say so.
+func (q *queue) forgetUsers() {
+	if q.users = nil; q.limits.personal() {
+		q.users = newUsers(q.limits.users)
 	}
 }
 

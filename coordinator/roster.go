@@ -126,6 +126,7 @@ func (o *roster) release(g *gang) (empty []string) {
 		o.ledger.endClaim(g.res.claim)
 	}
 	o.ledger.charge(g, nil)
+	o.ledger.closeAccounts(g)
 	o.name(g, nil)
 	q := g.res.queue
 	empty = q.releases(g)

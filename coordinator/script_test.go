@@ -474,7 +474,11 @@ func (p *player) do(words []string) {
 		if _, named := a.values["weight"]; named {
 			weight = new(uint32(a.number("weight", 1)))
 		}
-		p.step(QueueSeen{Policy: a.policy(), Deserved: a.vector("deserved"), Weight: weight, Priority: int32(a.number("priority", 0)), Listed: a.has("listed"), Name: name, UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
+		// limits=user:NAME+NAME/cpu:2;group:NAME/cpu:2;each/cpu:2
+		p.step(QueueSeen{UserLimits: a.userLimits(),
+			Policy: a.policy(), Deserved: a.vector("deserved"), Weight: weight,
+			Priority: int32(a.number("priority", 0)), Listed: a.has("listed"), Name: name,
+			UID: p.uids[name], ResourceVersion: fmt.Sprint(a.number("rv", int64(100+p.version))),
 			Generation: a.number("generation", p.generations[name]), Capability: a.vector("cap"), Guarantee: a.vector("guarantee"),
 			Invalid: strings.ReplaceAll(a.values["invalid"], "_", " "), Closed: a.has("closed"), Deleting: a.has("deleting"), HasFinalizer: !a.has("nofinalizer"),
 			StatusEpoch: api.Epoch(a.number("status", 0)), Namespaces: a.selector()})
@@ -550,7 +554,7 @@ func (p *player) do(words []string) {
 			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
 			Repairs: a.has("repairs")}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term=
-		// pods=1,2 least= runs=SECONDS ns= trace=ID/SPAN patient single
+		// user= groups=a,b pods=1,2 least= runs=SECONDS ns= trace=ID/SPAN patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
@@ -560,6 +564,8 @@ func (p *player) do(words []string) {
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps") && !a.has("bare"), Kept: a.has("keeps"), Claims: !a.has("never"), Vain: a.has("vain"), Least: uint32(a.number("least", 0))}
 		m.Started, m.Mends = a.has("started"), a.has("mends")
 		m.RunsMs = 1000 * a.number("runs", 0)
+		m.User = strings.ReplaceAll(a.values["user"], "_", " ")
+		m.Groups = strings.FieldsFunc(a.values["groups"], func(r rune) bool { return r == ',' })
 		if trace, span, traced := strings.Cut(a.values["trace"], "/"); traced {
 			m.Trace = &wire.Trace{TraceId: []byte(trace), SpanId: []byte(span)}
 		}
@@ -983,6 +989,25 @@ func (a args) policy() *wire.QueuePolicy {
 }
 
 // selector reads namespaces=LABEL=VALUE;LABEL=VALUE, all for one that selects everything, unreadable or large for bad ones.
+// userLimits reads limits=user:alice+bob/cpu:2;group:interns/cpu:2;each/cpu:2.
+func (a args) userLimits() (out []*wire.UserLimit) {
+	for word := range strings.FieldsFuncSeq(a.values["limits"], func(r rune) bool { return r == ';' }) {
+		subject, amounts, _ := strings.Cut(word, "/")
+		kind, names, _ := strings.Cut(subject, ":")
+		l := &wire.UserLimit{Each: kind == "each"}
+		switch of := strings.Split(names, "+"); kind {
+		case "user":
+			l.Users = of
+		case "group":
+			l.Groups = of
+		}
+		vector := args{p: a.p, values: map[string]string{"amounts": amounts}}
+		l.Capability = wire.FromResources(vector.vector("amounts"))
+		out = append(out, l)
+	}
+	return out
+}
+
 func (a args) selector() *metav1.LabelSelector {
 	words, named := a.values["namespaces"]
 	if !named {

@@ -54,7 +54,7 @@ func (c *Core) requestBytes(key gangKey, body *wire.Envelope) int {
 	switch body := body.GetBody().(type) {
 	case *wire.Envelope_Reserve:
 		m := body.Reserve
-		n += proto.Size(m.GetGang()) + 2*len(key.uid) + 8*len(m.GetPods())
+		n += proto.Size(m.GetGang()) + 2*len(key.uid) + 8*len(m.GetPods()) + whoSaid(m.GetUser(), m.GetGroups()).bytes()
 		demand := 0
 		for _, a := range m.GetDemand() {
 			demand += amountBytes + len(a.GetResource())
@@ -98,7 +98,7 @@ func limitsBytes(r *wire.LimitsRecord) int { return opBytes + len(r.GetQueue()) 
 
 // recordBytes bounds the size of a gang's record as it is.
 func (c *Core) recordBytes(g *gang) int {
-	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes()
+	return reservationBytes(g.ref, g.res.demand, g.res.pods) + g.res.claimBytes() + g.res.who.bytes()
 }
 
 // claimBytes bounds what a record says of claims, and of what its gang was charged at most.

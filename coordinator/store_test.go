@@ -25,6 +25,8 @@ type store struct {
 	table        *api.Table
 	versions     map[string]string // of each limit ever written: newest resourceVersion
 	problems     []string
+	bound        map[string]bool // gangs that ever said that pods of theirs are bound
+	personal     int             // sums of users that were compared with their limits
 }
 
 func newStore() *store {
@@ -88,7 +90,7 @@ func (s *store) commit(t Txn) int64 {
 	}
 	s.seq = t.ID
 	s.revision++
-	before := s.sums()
+	before, had := s.sums(), map[string]api.Resources{}
 	keys := map[string]bool{}
 	once := func(key string) string {
 		if keys[key] {
@@ -105,7 +107,11 @@ func (s *store) commit(t Txn) int64 {
 			reservations++
 			r := op.Record
 			key := once("reservations/" + r.Gang.Queue + "/" + r.Gang.Uid)
+			had[r.Gang.Uid] = counted(s.reservations[key])
 			if old := s.reservations[key]; old != nil {
+				if old.Attempt == r.Attempt && old.User != r.User {
+					s.problem("%s changed its user under one attempt", key)
+				}
 				if old.State == wire.ReservationState_RESERVATION_CLOSING && r.State != old.State &&
 					(!r.Started || old.Yields != nil) {
 					s.problem("%s left closing", key)
@@ -179,7 +185,68 @@ func (s *store) commit(t Txn) int64 {
 			}
 		}
 	}
+	s.userLimits(t, had)
 	return s.revision
+}
+
+// subject returns whom a reservation is charged to where a queue limits users, and the limit; "" for nobody.
+func subject(l *wire.LimitsRecord, r *wire.ReservationRecord) (string, []*wire.Amount) {
+	user := r.User
+	if user == "" {
+		user = "namespace " + r.Gang.Namespace
+	}
+	for i, entry := range l.UserLimits {
+		member := slices.ContainsFunc(entry.Groups, func(g string) bool { return slices.Contains(r.Groups, g) })
+		switch {
+		case entry.Each, slices.Contains(entry.Users, user):
+			return "user " + user, entry.Capability
+		case member:
+			return fmt.Sprint("entry ", i), entry.Capability
+		}
+	}
+	return "", nil
+}
+
+// userLimits checks that what a transaction grants leaves users within their limits, but for what is bound already. had
+// is what the gangs that it writes had before.
+func (s *store) userLimits(t Txn, had map[string]api.Resources) {
+	for _, l := range s.limits {
+		sums, limits, grown := map[limitAt]int64{}, map[limitAt]int64{}, map[limitAt]bool{}
+		for _, r := range s.reservations {
+			who, limit := subject(l, r)
+			if who == "" || !api.Under(r.Gang.Queue, l.Queue) {
+				continue
+			}
+			demand := counted(r)
+			before, written := had[r.Gang.Uid]
+			for _, a := range limit {
+				at := limitAt{who, a.Resource}
+				switch grows := written && demand.Value(a.Resource) > before.Value(a.Resource); {
+				case grows && s.bound[r.Gang.Uid]:
+					continue // perhaps after the others
+				case grows:
+					grown[at] = true
+				}
+				sums[at] += demand.Value(a.Resource)
+				limits[at] = a.Value
+			}
+		}
+		for at, sum := range sums {
+			if grown[at] && sum > limits[at] {
+				s.problem("transaction %d: in queue %s %s has %d of %d %s", t.ID, l.Queue, at.queue, sum, limits[at], at.resource)
+			}
+			s.personal++
+		}
+	}
+}
+
+// counted is what a record charges, with the gang.
+func counted(r *wire.ReservationRecord) api.Resources {
+	demand, _ := wire.ToResources(r.GetDemand())
+	if demand.IsZero() {
+		return nil
+	}
+	return demand.Add(api.Resources{{Resource: api.ResourceGangs, Value: 1}})
 }
 
 // podSets checks that no two reservations name the same pod.

@@ -127,6 +127,13 @@ func (x *claim) unlawful(now time.Time, t *tree) string {
 	if !lawful {
 		return "limits of queues were changed"
 	}
+	for _, at := range x.gang.res.personal {
+		for _, d := range x.promised {
+			if free, limited := at.account.free(d.Resource); limited && d.Value > 0 && free.amount() < 0 {
+				return fmt.Sprintf("limits of users of queue %q were changed", at.queue.path)
+			}
+		}
+	}
 	a.queue.move(x.promised, -1)
 	full := ask{queue: a.queue, demand: x.promised}.full()
 	if a.queue.move(x.promised, 1); full != nil {

@@ -13,6 +13,7 @@ type request struct {
 	queue       *queue
 	namespace   string
 	tenant      *tenant
+	who         *who
 	from        api.Incarnation
 	serial      uint64
 	attempt     uint64

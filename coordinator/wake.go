@@ -29,8 +29,9 @@ type shortage struct {
 	queue    *queue
 	resource string
 	of       lacked
-	asleep   byNeed // that need more than what is free
-	woken    byNeed // that needed no more when they were woken, and were not judged since
+	account  *userAccount // of a shortage of what a user may have
+	asleep   byNeed       // that need more than what is free
+	woken    byNeed       // that needed no more when they were woken, and were not judged since
 	line     line
 	open     bool // in turns.openings: some that are woken need no more than what is free
 }
@@ -42,11 +43,18 @@ const (
 	ofCapability lacked = iota // without what is charged, and promised
 	ofUnheld                   // likewise, and without what is kept for guarantees
 	ofNodes
+	ofUser
 )
 
 // free is how much is left: a class that needs more is denied. It may be more than what the class could really have.
 func (s *shortage) free() int64 {
 	q := s.queue
+	if s.of == ofUser {
+		if free, limited := s.account.free(s.resource); limited {
+			return free.amount()
+		}
+		return math.MaxInt64
+	}
 	limit, limited := q.capability(s.resource)
 	used := q.charged.get(s.resource)
 	if len(q.moves.sums) > 0 {
@@ -76,6 +84,12 @@ func (l *shortfall) measure(a *demandClass) (*shortage, int64) {
 	}
 	of := ofCapability
 	switch l.reason {
+	case wire.DenyReason_DENY_USER_LIMIT:
+		s, needs := l.queue.shortageOf(l.account, l.resource), a.delta.Value(l.resource)
+		if needs <= s.free() {
+			return nil, 0
+		}
+		return s, needs
 	case wire.DenyReason_DENY_SUPPLY:
 		of = ofNodes
 	case wire.DenyReason_DENY_QUOTA, wire.DenyReason_DENY_PROMISED, wire.DenyReason_DENY_GUARANTEE:
@@ -111,6 +125,35 @@ func (q *queue) shortage(resource string, of lacked) *shortage {
 	return s
 }
 
+// shortageOf returns what is known of a resource of which a user may have no more.
+func (q *queue) shortageOf(a *userAccount, resource string) *shortage {
+	key := a.key + "\x00" + resource
+	s := q.order.ofUsers[key]
+	if s == nil {
+		if q.order.ofUsers == nil {
+			q.order.ofUsers = map[string]*shortage{}
+		}
+		s = &shortage{queue: q, resource: resource, of: ofUser}
+		q.order.ofUsers[key] = s
+	}
+	s.account = a
+	return s
+}
+
+// freedOf notes that a user has less of a resource.
+func (q *queue) freedOf(a *userAccount, resource string) {
+	if s := q.order.ofUsers[a.key+"\x00"+resource]; s != nil {
+		q.order.freedUsers = append(q.order.freedUsers, s)
+	}
+}
+
+// forget drops what is known of the shortage of a user for which nobody waits any more.
+func (s *shortage) forget() {
+	if key := s.account.key + "\x00" + s.resource; len(s.asleep)+len(s.woken) == 0 && s.queue.order.ofUsers[key] == s {
+		delete(s.queue.order.ofUsers, key)
+	}
+}
+
 // sleep has a demand class that was denied wait for what it lacks.
 func (t *tournament) sleep(a *demandClass) {
 	s, needs := a.denied.measure(a)
@@ -133,7 +176,9 @@ func (t *tournament) rest(a *demandClass) {
 			h = &s.woken
 		}
 		heap.Remove(h, a.rank)
-		a.shortage = nil
+		if a.shortage = nil; s.of == ofUser {
+			s.forget()
+		}
 	}
 	a.due, a.woken = false, false
 }
@@ -211,6 +256,10 @@ func (t *tournament) wake() {
 		for _, s := range q.order.shortages {
 			t.wakeFor(s)
 		}
+		for _, s := range q.order.freedUsers {
+			t.wakeFor(s)
+		}
+		q.order.freedUsers = nil
 		q.order.hasFreed, q.order.hasChanged = false, false
 	}
 	clear(t.freed)

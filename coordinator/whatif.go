@@ -191,7 +191,8 @@ func (c *Core) try(changes []Change) (named []*queue, why string) {
 			return nil, fmt.Sprintf("queue %q: %s", q.path, why)
 		}
 		o, selector := q.object, q.limits.record.NamespaceSelector
-		q.limits = &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, selector: q.limits.selector, record: o.record(selector)}
+		q.limits = &limits{capability: o.Capability, guarantee: o.Guarantee, deserved: o.Deserved, users: q.limits.users,
+			selector: q.limits.selector, record: o.record(selector)}
 		if c.tree.counting == 0 && q.limits.names(api.ResourceGangs) {
 			return nil, fmt.Sprintf("queue %q: gangs are counted once the spec of some queue names %s, and none does",
 				q.path, api.ResourceGangs)

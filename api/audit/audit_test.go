@@ -133,6 +133,30 @@ func (w *world) reserve(gang string, cpu int64, change ...func(*wire.Reservation
 	w.coordinate(map[string]proto.Message{key(gang, r.Gang.Queue): r})
 }
 
+// ofUser makes a reservation a user's.
+func ofUser(user string, groups ...string) func(*wire.ReservationRecord) {
+	return func(r *wire.ReservationRecord) { r.User, r.Groups = user, groups }
+}
+
+// each lets everybody have so much.
+func each(cpu int64) *wire.UserLimit {
+	return &wire.UserLimit{Each: true, Capability: wire.FromResources(api.FromMap(map[string]int64{"cpu": cpu}))}
+}
+
+// limitUsers puts limits of users in force, and none for the queue.
+func (w *world) limitUsers(queue string, limits ...*wire.UserLimit) {
+	w.coordinate(map[string]proto.Message{"queues/" + queue: &wire.LimitsRecord{Queue: queue, Uid: "u-" + queue,
+		Generation: 2, UserLimits: limits}})
+}
+
+// userQueue shows the Queue team, in which each user may have so many cores.
+func (w *world) userQueue(cpu string) {
+	w.a.Observe(w.now, audit.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team",
+		UID: "u-team", Finalizers: []string{v1beta1.FinalizerCharged}}, Spec: v1beta1.QueueSpec{
+		UserLimits: []v1beta1.UserLimit{{Each: true, Capability: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}}})
+	w.pass(time.Minute)
+}
+
 func (w *world) release(gang string) {
 	w.coordinate(map[string]proto.Message{key(gang, "team.a"): nil})
 }
@@ -319,6 +343,60 @@ func TestAuditorCatches(t *testing.T) {
 			w.reserve("a", 3000, func(r *wire.ReservationRecord) { r.Forced = true })
 			w.reserve("c", 9000, func(r *wire.ReservationRecord) { r.Forced = true })
 			w.reserve("a", 4000)
+		}},
+		// I28
+		{"a user within the limit", "", "", audit.Config{}, func(w *world) {
+			w.limitUsers("team", each(4000))
+			w.reserve("a", 4000, ofUser("alice"))
+			w.reserve("b", 4000, ofUser("bob"))
+			w.pass(7 * time.Second)
+		}},
+		{"a user above the limit of an ancestor", audit.Quota, "user alice then has 4001, and may have 4000", audit.Config{},
+			func(w *world) {
+				w.limitUsers("team", each(4000))
+				w.reserve("a", 4000, ofUser("alice"))
+				w.reserve("b", 1, ofUser("alice"))
+				w.pass(7 * time.Second)
+			}},
+		{"the accounts of a namespace are one user", audit.Quota, "user namespace ns then has 4001", audit.Config{},
+			func(w *world) {
+				w.limitUsers("team.a", each(4000))
+				w.reserve("a", 4000)
+				w.reserve("b", 1)
+				w.pass(7 * time.Second)
+			}},
+		{"a group together", audit.Quota, "groups of entry 0 then has 4001", audit.Config{}, func(w *world) {
+			w.limitUsers("team.a", &wire.UserLimit{Groups: []string{"interns"}, Capability: each(4000).Capability}, each(9000))
+			w.reserve("a", 4000, ofUser("alice", "staff", "interns"))
+			w.reserve("b", 1, ofUser("bob", "interns"))
+			w.pass(7 * time.Second)
+		}},
+		{"the first entry counts", "", "", audit.Config{}, func(w *world) {
+			w.limitUsers("team.a", &wire.UserLimit{Users: []string{"alice"}, Capability: each(9000).Capability}, each(1))
+			w.reserve("a", 4000, ofUser("alice"))
+			w.reserve("b", 4000, ofUser("alice"))
+			w.pass(7 * time.Second)
+		}},
+		{"a user's limit is lowered, and the gang shrinks", "", "", audit.Config{}, func(w *world) {
+			w.reserve("a", 4000, ofUser("alice"))
+			w.limitUsers("team.a", each(1000))
+			w.reserve("a", 3000, ofUser("alice"))
+			w.pass(7 * time.Second)
+		}},
+		{"another user under one attempt", audit.Reservation, "was charged to alice, and is charged to bob", audit.Config{},
+			func(w *world) {
+				w.reserve("a", 4000, ofUser("alice"))
+				w.reserve("a", 4000, ofUser("bob"))
+			}},
+		{"another user with the next attempt", "", "", audit.Config{}, func(w *world) {
+			w.reserve("a", 4000, ofUser("alice"))
+			w.release("a")
+			w.reserve("a", 4000, ofUser("bob"), func(r *wire.ReservationRecord) { r.Attempt = 2 })
+		}},
+		{"limits of users that are not in force", audit.Limits, "the limits of users are", audit.Config{}, func(w *world) {
+			w.limitUsers("team", each(4000))
+			w.userQueue("4")
+			w.userQueue("5")
 		}},
 		{"limits go back", audit.Quota, "generation 3 were replaced", audit.Config{}, func(w *world) {
 			w.limits("team.a", 3, nil)

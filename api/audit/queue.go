@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/wire"
 )
 
 // queue is one queue's part of the sums: what is at and under it.
@@ -21,6 +22,8 @@ type queue struct {
 	priority   int32
 	policy     policy
 	selector   string // in force, "" for none
+	users      []*wire.UserLimit
+	userMost   []api.Resources // by entry of users
 	closed     bool
 	admitted   int // reservations at and under it that are charged
 	sums       []sum
@@ -147,7 +150,7 @@ func (s *store) unlimit(q *queue) {
 	}
 	q.relimited = true
 	q.limited, q.limits, q.guarantee, q.deserved = false, nil, nil, nil
-	q.policy, q.selector, q.closed = noPolicy, "", false
+	q.policy, q.selector, q.closed, q.users, q.userMost = noPolicy, "", false, nil, nil
 }
 
 // charge adds a reservation to the sums of its queue and of every ancestor, or takes it off.

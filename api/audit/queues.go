@@ -15,6 +15,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/api/wire"
 )
 
 // queueObject is a Queue as the API server shows it.
@@ -29,7 +30,8 @@ type queueObject struct {
 	settled                         bool // it has its finalizer, and neither is going nor says of itself that its limits cannot come into force
 	charged                         api.Resources
 	admitted                        int
-	stated                          bool // it has a status that can be compared
+	stated                          bool     // it has a status that can be compared
+	users                           []string // spec.userLimits, an entry a line
 }
 
 // mostNames bounds the resources of a status that is compared: one with more may leave some out.
@@ -75,6 +77,9 @@ func (a *Auditor) queueSeen(q *v1beta1.Queue) {
 		return out
 	}
 	o.capability, o.guarantee, o.deserved = read(q.Spec.Capability), read(q.Spec.Guarantee), read(q.Spec.Deserved)
+	for _, l := range q.Spec.UserLimits {
+		o.users = append(o.users, userLine(l.Users, l.Groups, l.Each, read(l.Capability)))
+	}
 	if o.weight, o.priority = 1, q.Spec.Priority; q.Spec.Weight != nil {
 		o.weight = *q.Spec.Weight
 	}
@@ -146,6 +151,8 @@ func (a *Auditor) judgeQueues() {
 			differs = fmt.Sprintf("the policy is %s, in force is %s", o.policy, q.policy)
 		case q.closed != o.closed:
 			differs = fmt.Sprintf("spec.closed is %t, in force is %t", o.closed, q.closed)
+		case !slices.Equal(q.userLines(), o.users):
+			differs = fmt.Sprintf("the limits of users are %q, in force are %q", o.users, q.userLines())
 		case q.selector != o.selector:
 			differs = "the namespaceSelector in force is another than that of the Queue"
 		}
@@ -168,6 +175,7 @@ func sameLimits(r, o api.Resources) bool { return slices.Equal(r, o) }
 // A change of limits, and pods that are bound already, are charged whatever is guaranteed. Whether pods were bound before the
 // grant is known only when their watch has come so far: see admitted.
 func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
+	judgeUsers(a, e, a.grown)
 	grew, forced := map[string]api.Resources{}, e.Snapshot // by leaf: what reservations grew by
 	var gangs []*gang
 	for _, g := range a.grown {
@@ -204,6 +212,71 @@ func (a *Auditor) judgeGuarantees(e StoreRevision, touched map[*queue]bool) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		a.judgeGuarantee(e, name, children, grew, gangs)
 	}
+}
+
+// judgeUsers judges I28: that gangs were admitted within what queues let their users have. What is bound already is
+// charged whatever users may have, so what a gang that runs has more is not judged.
+func judgeUsers(a *Auditor, e StoreRevision, grown []growth) {
+	for _, g := range grown {
+		r := g.gang.reservation
+		if r == nil || g.forced || e.Snapshot {
+			continue
+		}
+		for _, path := range api.Lineage(r.queue) {
+			q := a.store.queue(path)
+			subject, limit := limitOf(q.users, r)
+			for _, most := range limit {
+				if r.charges().Value(most.GetResource()) == 0 {
+					continue
+				}
+				var sum int64
+				for _, o := range a.store.reservations {
+					if of, _ := limitOf(q.users, o); of == subject && !o.forced && api.Under(o.queue, path) {
+						sum = api.AddSat(sum, o.charges().Value(most.GetResource()))
+					}
+				}
+				if sum > most.GetValue() {
+					key := lastingKey{Quota, "queue " + path + " " + subject + " " + most.GetResource(),
+						"revision " + strconv.FormatInt(e.Revision, 10)}
+					a.later(key, 3*a.cfg.Lag, func(time.Time) {
+						if a.admitted([]*gang{g.gang}, e.Revision) {
+							a.storeViolation(Quota, key.object, []int64{e.Revision},
+								"gang %s was admitted although %s then has %d, and may have %d", g.gang.uid, subject, sum,
+								most.GetValue())
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// userLine is an entry of spec.userLimits in one line, to compare what a Queue and a record say.
+func userLine(users, groups []string, each bool, most api.Resources) string {
+	return fmt.Sprintf("users %q, groups %q, each %t: {%s}", users, groups, each, most)
+}
+
+// userLines are the limits of users in force.
+func (q *queue) userLines() (out []string) {
+	for i, l := range q.users {
+		out = append(out, userLine(l.GetUsers(), l.GetGroups(), l.GetEach(), q.userMost[i]))
+	}
+	return out
+}
+
+// limitOf returns whom of those that a queue limits a gang is charged to, and how much he may have; "" for nobody.
+func limitOf(limits []*wire.UserLimit, r *reservation) (subject string, most []*wire.Amount) {
+	for i, l := range limits {
+		if l.GetEach() || slices.Contains(l.GetUsers(), r.user) {
+			return "user " + r.user, l.GetCapability()
+		}
+		for _, g := range l.GetGroups() {
+			if slices.Contains(r.groups, g) {
+				return "groups of entry " + strconv.Itoa(i), l.GetCapability()
+			}
+		}
+	}
+	return "", nil
 }
 
 // admitted reports whether no pod of the gangs was bound before they were admitted at the revision: each that is bound now

@@ -30,6 +30,9 @@ type reservation struct {
 	awaits      []string // UIDs of gangs
 	yields      *yielding
 
+	user   string // whose gang it is, as recorded; "namespace NAME" where it is nobody's
+	groups []string
+
 	least     int      // it may lose single pods as long as so many are left; 0: all of them or none
 	condemned []single // those that it loses
 	shrinks   *yielding

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -236,7 +237,14 @@ func (a *Auditor) limitsPut(e StoreRevision, c StoreChange, path string) *queue 
 	if q.deserved, q.weight, q.priority = a.cfg.strip(deserved), 1, r.GetPriority(); r.Weight != nil {
 		q.weight = int32(r.GetWeight())
 	}
-	q.policy = policyInForce(r.GetPolicy())
+	q.policy, q.users, q.userMost = policyInForce(r.GetPolicy()), r.GetUserLimits(), nil
+	for _, l := range r.GetUserLimits() {
+		most, err := wire.ToResources(l.GetCapability())
+		if err != nil {
+			a.unreadable(e, c, err)
+		}
+		q.userMost = append(q.userMost, a.cfg.strip(most))
+	}
 	return q
 }
 
@@ -270,6 +278,7 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		closing: rec.GetState() == wire.ReservationState_RESERVATION_CLOSING, demand: a.cfg.strip(demand),
 		revision: e.Revision,
 		pods:     rec.GetPods(),
+		user:     cmp.Or(rec.GetUser(), api.NamespaceUser(rec.GetGang().GetNamespace())), groups: rec.GetGroups(),
 	}
 	if err := r.readClaim(&rec, &a.cfg); err != nil {
 		a.unreadable(e, c, err)
@@ -298,6 +307,9 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 		a.storeViolation(Reservation, object, []int64{e.Revision}, "was reserved again with attempt %d after attempt %d", r.attempt, g.attempts[r.queue])
 	case old != nil && r.attempt < old.attempt:
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "went from attempt %d back to attempt %d", old.attempt, r.attempt)
+	case old != nil && old.attempt == r.attempt && old.user != r.user:
+		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision},
+			"was charged to %s, and is charged to %s under the same attempt", old.user, r.user)
 	case old != nil && old.closing && !r.closing && (!r.started || old.yields != nil):
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "was closing and is open again")
 	case old != nil && old.closing && r.closing:

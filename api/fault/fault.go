@@ -75,6 +75,7 @@ const (
 	RealShares          Fault = "real-shares"           // coordinator: what was promised, and what is on its way out, does not count
 	PruneUnchecked      Fault = "prune-unchecked"       // coordinator: a plan is not judged as a whole
 	RuntimeForgotten    Fault = "runtime-forgotten"     // coordinator: gangs are evicted however short a time ago they started
+	UserPromises        Fault = "user-promises"         // coordinator: promises do not count for users
 	BandThreePasses     Fault = "band-three-passes"     // coordinator: others borrow what a gang is about to take back
 	PromiseStolen       Fault = "promise-stolen"        // shard/node: room that comes free is not handed over to the gang that it was promised to
 	PromiseReplaced     Fault = "promise-replaced"      // shard/node: a room is promised to two gangs

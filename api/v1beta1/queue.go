@@ -135,6 +135,13 @@ type QueueSpec struct {
 	// written as maxRuntime is, and if it is not set, the nearest ancestor that sets it decides.
 	// +optional
 	DefaultRuntime *metav1.Duration `json:"defaultRuntime,omitempty"`
+	// What users may be charged in the queue and its descendants. For each gang the first entry counts that names its
+	// user, or a group of that user, or says each. A gang whose user has as much waits, and is in nobody's way. Lowering
+	// a limit evicts nothing.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	UserLimits []UserLimit `json:"userLimits,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	// +optional
 	Closed bool `json:"closed,omitempty"`
@@ -144,6 +151,36 @@ type QueueSpec struct {
 	// admitted. To select a namespace by name, use the label kubernetes.io/metadata.name.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// UserLimit says what users may be charged. Exactly one of users, groups and each says who they are.
+//
+// +kubebuilder:validation:ExactlyOneOf=users;groups;each
+type UserLimit struct {
+	// Names of users, each of whom may be charged so much. The service accounts of a namespace are one user, "namespace
+	// NAME".
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Users []string `json:"users,omitempty"`
+	// Names of groups: all users who are in one of them may be charged so much together.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Groups []string `json:"groups,omitempty"`
+	// Every user whom no entry before names may be charged so much.
+	// +optional
+	// +kubebuilder:validation:Enum=true
+	Each bool `json:"each,omitempty"`
+	// The most that may be charged, per resource, as in spec.capability of the Queue.
+	// +kubebuilder:validation:MinProperties=1
+	Capability corev1.ResourceList `json:"capability"`
 }
 
 // ReclaimPolicy says up to what the children of a queue take back from one another.
@@ -171,6 +208,12 @@ const (
 
 // MaxPolicyDuration is the longest duration that a Queue may say.
 const MaxPolicyDuration = 168 * time.Hour
+
+// Bounds of spec.userLimits.
+const (
+	MaxUserLimits = 64
+	MaxUserNames  = 32 // users or groups of one entry
+)
 
 // MaxRuntime is the longest limit that a Queue may say: a year.
 const MaxRuntime = 365 * 24 * time.Hour

@@ -203,6 +203,7 @@ const (
 	DenyReason_DENY_CLAIMING           DenyReason = 15 // other gangs are on their way out for it
 	DenyReason_DENY_SUPPLY             DenyReason = 16 // quota would admit it, and the nodes have no room for more than is admitted: waits
 	DenyReason_DENY_UNPREEMPTIBLE      DenyReason = 17 // it may not be evicted, and would borrow: what may not be taken back is not lent
+	DenyReason_DENY_USER_LIMIT         DenyReason = 18 // its user, or a group of his, has as much as a queue of the path lets him have: waits, and is in nobody's way
 )
 
 // Enum value maps for DenyReason.
@@ -226,6 +227,7 @@ var (
 		15: "DENY_CLAIMING",
 		16: "DENY_SUPPLY",
 		17: "DENY_UNPREEMPTIBLE",
+		18: "DENY_USER_LIMIT",
 	}
 	DenyReason_value = map[string]int32{
 		"DENY_UNKNOWN":            0,
@@ -246,6 +248,7 @@ var (
 		"DENY_CLAIMING":           15,
 		"DENY_SUPPLY":             16,
 		"DENY_UNPREEMPTIBLE":      17,
+		"DENY_USER_LIMIT":         18,
 	}
 )
 
@@ -1834,7 +1837,8 @@ type LimitsRecord struct {
 	Deserved          []*Amount              `protobuf:"bytes,10,rep,name=deserved,proto3" json:"deserved,omitempty"`
 	Weight            *uint32                `protobuf:"varint,11,opt,name=weight,proto3,oneof" json:"weight,omitempty"` // absent for 1
 	Priority          int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
-	Policy            *QueuePolicy           `protobuf:"bytes,13,opt,name=policy,proto3" json:"policy,omitempty"` // absent for the defaults
+	Policy            *QueuePolicy           `protobuf:"bytes,13,opt,name=policy,proto3" json:"policy,omitempty"`                           // absent for the defaults
+	UserLimits        []*UserLimit           `protobuf:"bytes,14,rep,name=user_limits,json=userLimits,proto3" json:"user_limits,omitempty"` // the first that matches a user counts for him
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1960,6 +1964,82 @@ func (x *LimitsRecord) GetPolicy() *QueuePolicy {
 	return nil
 }
 
+func (x *LimitsRecord) GetUserLimits() []*UserLimit {
+	if x != nil {
+		return x.UserLimits
+	}
+	return nil
+}
+
+// UserLimit is what users may be charged in a queue and below it: each of those named, all of some groups together, or each user.
+type UserLimit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Users         []string               `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	Groups        []string               `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Each          bool                   `protobuf:"varint,3,opt,name=each,proto3" json:"each,omitempty"`
+	Capability    []*Amount              `protobuf:"bytes,4,rep,name=capability,proto3" json:"capability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserLimit) Reset() {
+	*x = UserLimit{}
+	mi := &file_basalt_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserLimit) ProtoMessage() {}
+
+func (x *UserLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserLimit.ProtoReflect.Descriptor instead.
+func (*UserLimit) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UserLimit) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *UserLimit) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *UserLimit) GetEach() bool {
+	if x != nil {
+		return x.Each
+	}
+	return false
+}
+
+func (x *UserLimit) GetCapability() []*Amount {
+	if x != nil {
+		return x.Capability
+	}
+	return nil
+}
+
 // Who may be evicted for whom.
 type QueuePolicy struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -1975,7 +2055,7 @@ type QueuePolicy struct {
 
 func (x *QueuePolicy) Reset() {
 	*x = QueuePolicy{}
-	mi := &file_basalt_proto_msgTypes[13]
+	mi := &file_basalt_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2067,7 @@ func (x *QueuePolicy) String() string {
 func (*QueuePolicy) ProtoMessage() {}
 
 func (x *QueuePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[13]
+	mi := &file_basalt_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2080,7 @@ func (x *QueuePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePolicy.ProtoReflect.Descriptor instead.
 func (*QueuePolicy) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{13}
+	return file_basalt_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueuePolicy) GetKept() bool {
@@ -2070,13 +2150,15 @@ type ReservationRecord struct {
 	Within        *Label        `protobuf:"bytes,19,opt,name=within,proto3" json:"within,omitempty"`                                       // the topology domain in which those that it awaits leave rooms to it, if it requires one
 	Most          []*Amount     `protobuf:"bytes,20,rep,name=most,proto3" json:"most,omitempty"`                                           // what it was charged at most since it started, where that is more than demand
 	RunsMs        int64         `protobuf:"varint,21,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"`                        // as in the first Reserve of the attempt: so long after granted_unix_ms it is past its limit
+	User          string        `protobuf:"bytes,22,opt,name=user,proto3" json:"user,omitempty"`                                           // likewise
+	Groups        []string      `protobuf:"bytes,23,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReservationRecord) Reset() {
 	*x = ReservationRecord{}
-	mi := &file_basalt_proto_msgTypes[14]
+	mi := &file_basalt_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2170,7 @@ func (x *ReservationRecord) String() string {
 func (*ReservationRecord) ProtoMessage() {}
 
 func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[14]
+	mi := &file_basalt_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2183,7 @@ func (x *ReservationRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationRecord.ProtoReflect.Descriptor instead.
 func (*ReservationRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{14}
+	return file_basalt_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReservationRecord) GetGang() *GangRef {
@@ -2251,6 +2333,20 @@ func (x *ReservationRecord) GetRunsMs() int64 {
 	return 0
 }
 
+func (x *ReservationRecord) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ReservationRecord) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // A pod of a gang that has more than its minimum.
 type SurplusPod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2262,7 +2358,7 @@ type SurplusPod struct {
 
 func (x *SurplusPod) Reset() {
 	*x = SurplusPod{}
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2370,7 @@ func (x *SurplusPod) String() string {
 func (*SurplusPod) ProtoMessage() {}
 
 func (x *SurplusPod) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[15]
+	mi := &file_basalt_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2383,7 @@ func (x *SurplusPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurplusPod.ProtoReflect.Descriptor instead.
 func (*SurplusPod) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{15}
+	return file_basalt_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SurplusPod) GetUid() string {
@@ -2319,7 +2415,7 @@ type ClaimRecord struct {
 
 func (x *ClaimRecord) Reset() {
 	*x = ClaimRecord{}
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2427,7 @@ func (x *ClaimRecord) String() string {
 func (*ClaimRecord) ProtoMessage() {}
 
 func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[16]
+	mi := &file_basalt_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2440,7 @@ func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRecord.ProtoReflect.Descriptor instead.
 func (*ClaimRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{16}
+	return file_basalt_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClaimRecord) GetMandate() uint64 {
@@ -2400,7 +2496,7 @@ type Victim struct {
 
 func (x *Victim) Reset() {
 	*x = Victim{}
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2508,7 @@ func (x *Victim) String() string {
 func (*Victim) ProtoMessage() {}
 
 func (x *Victim) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[17]
+	mi := &file_basalt_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2521,7 @@ func (x *Victim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Victim.ProtoReflect.Descriptor instead.
 func (*Victim) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{17}
+	return file_basalt_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Victim) GetGang() *GangRef {
@@ -2461,7 +2557,7 @@ type Yielding struct {
 
 func (x *Yielding) Reset() {
 	*x = Yielding{}
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2569,7 @@ func (x *Yielding) String() string {
 func (*Yielding) ProtoMessage() {}
 
 func (x *Yielding) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[18]
+	mi := &file_basalt_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2582,7 @@ func (x *Yielding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Yielding.ProtoReflect.Descriptor instead.
 func (*Yielding) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{18}
+	return file_basalt_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Yielding) GetTo() *GangRef {
@@ -2532,7 +2628,7 @@ type IntentsRecord struct {
 
 func (x *IntentsRecord) Reset() {
 	*x = IntentsRecord{}
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2640,7 @@ func (x *IntentsRecord) String() string {
 func (*IntentsRecord) ProtoMessage() {}
 
 func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[19]
+	mi := &file_basalt_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2653,7 @@ func (x *IntentsRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentsRecord.ProtoReflect.Descriptor instead.
 func (*IntentsRecord) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{19}
+	return file_basalt_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IntentsRecord) GetGangs() []*GangRef {
@@ -2607,7 +2703,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2715,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[20]
+	mi := &file_basalt_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2728,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{20}
+	return file_basalt_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Demand) GetAmounts() []*Amount {
@@ -2679,7 +2775,7 @@ type IntentRow struct {
 
 func (x *IntentRow) Reset() {
 	*x = IntentRow{}
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2787,7 @@ func (x *IntentRow) String() string {
 func (*IntentRow) ProtoMessage() {}
 
 func (x *IntentRow) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[21]
+	mi := &file_basalt_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2800,7 @@ func (x *IntentRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntentRow.ProtoReflect.Descriptor instead.
 func (*IntentRow) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{21}
+	return file_basalt_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *IntentRow) GetPodUid() string {
@@ -2788,13 +2884,15 @@ type Reserve struct {
 	Vain          bool                   `protobuf:"varint,19,opt,name=vain,proto3" json:"vain,omitempty"`                   // no node would take one of its pods now, not even an empty one: nothing is granted or kept for it, see PROTOCOL.md
 	Mends         bool                   `protobuf:"varint,20,opt,name=mends,proto3" json:"mends,omitempty"`                 // it has started, and asks for pods of its minimum that it lost
 	RunsMs        int64                  `protobuf:"varint,21,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"` // so long after it is granted its quota it is past its limit, however late it starts; 0: it has none
+	User          string                 `protobuf:"bytes,22,opt,name=user,proto3" json:"user,omitempty"`                    // whose gang it is, "" for its namespace's. The first Reserve of an attempt counts
+	Groups        []string               `protobuf:"bytes,23,rep,name=groups,proto3" json:"groups,omitempty"`                // that user's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reserve) Reset() {
 	*x = Reserve{}
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2904,7 @@ func (x *Reserve) String() string {
 func (*Reserve) ProtoMessage() {}
 
 func (x *Reserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[22]
+	mi := &file_basalt_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2917,7 @@ func (x *Reserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reserve.ProtoReflect.Descriptor instead.
 func (*Reserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{22}
+	return file_basalt_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reserve) GetGang() *GangRef {
@@ -2969,6 +3067,20 @@ func (x *Reserve) GetRunsMs() int64 {
 	return 0
 }
 
+func (x *Reserve) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Reserve) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
 type Unreserve struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2983,7 +3095,7 @@ type Unreserve struct {
 
 func (x *Unreserve) Reset() {
 	*x = Unreserve{}
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3107,7 @@ func (x *Unreserve) String() string {
 func (*Unreserve) ProtoMessage() {}
 
 func (x *Unreserve) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[23]
+	mi := &file_basalt_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3120,7 @@ func (x *Unreserve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserve.ProtoReflect.Descriptor instead.
 func (*Unreserve) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{23}
+	return file_basalt_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Unreserve) GetGang() *GangRef {
@@ -3061,7 +3173,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3185,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[24]
+	mi := &file_basalt_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3198,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{24}
+	return file_basalt_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Close) GetGang() *GangRef {
@@ -3146,7 +3258,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3270,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[25]
+	mi := &file_basalt_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3283,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{25}
+	return file_basalt_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Granted) GetGangUid() string {
@@ -3243,7 +3355,7 @@ type Denied struct {
 
 func (x *Denied) Reset() {
 	*x = Denied{}
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3367,7 @@ func (x *Denied) String() string {
 func (*Denied) ProtoMessage() {}
 
 func (x *Denied) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[26]
+	mi := &file_basalt_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3380,7 @@ func (x *Denied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Denied.ProtoReflect.Descriptor instead.
 func (*Denied) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{26}
+	return file_basalt_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Denied) GetGangUid() string {
@@ -3352,7 +3464,7 @@ type Unreserved struct {
 
 func (x *Unreserved) Reset() {
 	*x = Unreserved{}
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3476,7 @@ func (x *Unreserved) String() string {
 func (*Unreserved) ProtoMessage() {}
 
 func (x *Unreserved) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[27]
+	mi := &file_basalt_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3489,7 @@ func (x *Unreserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreserved.ProtoReflect.Descriptor instead.
 func (*Unreserved) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{27}
+	return file_basalt_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Unreserved) GetGangUid() string {
@@ -3412,7 +3524,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3536,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[28]
+	mi := &file_basalt_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3549,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{28}
+	return file_basalt_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Closed) GetGangUid() string {
@@ -3474,7 +3586,7 @@ type Stuck struct {
 
 func (x *Stuck) Reset() {
 	*x = Stuck{}
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3598,7 @@ func (x *Stuck) String() string {
 func (*Stuck) ProtoMessage() {}
 
 func (x *Stuck) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[29]
+	mi := &file_basalt_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3611,7 @@ func (x *Stuck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stuck.ProtoReflect.Descriptor instead.
 func (*Stuck) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{29}
+	return file_basalt_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Stuck) GetGang() *GangRef {
@@ -3550,7 +3662,7 @@ type Mandate struct {
 
 func (x *Mandate) Reset() {
 	*x = Mandate{}
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3674,7 @@ func (x *Mandate) String() string {
 func (*Mandate) ProtoMessage() {}
 
 func (x *Mandate) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[30]
+	mi := &file_basalt_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3687,7 @@ func (x *Mandate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mandate.ProtoReflect.Descriptor instead.
 func (*Mandate) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{30}
+	return file_basalt_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Mandate) GetGangUid() string {
@@ -3659,7 +3771,7 @@ type Lack struct {
 
 func (x *Lack) Reset() {
 	*x = Lack{}
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3783,7 @@ func (x *Lack) String() string {
 func (*Lack) ProtoMessage() {}
 
 func (x *Lack) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[31]
+	mi := &file_basalt_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3796,7 @@ func (x *Lack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lack.ProtoReflect.Descriptor instead.
 func (*Lack) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{31}
+	return file_basalt_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Lack) GetQueue() string {
@@ -3723,7 +3835,7 @@ type Side struct {
 
 func (x *Side) Reset() {
 	*x = Side{}
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3847,7 @@ func (x *Side) String() string {
 func (*Side) ProtoMessage() {}
 
 func (x *Side) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[32]
+	mi := &file_basalt_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3860,7 @@ func (x *Side) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Side.ProtoReflect.Descriptor instead.
 func (*Side) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{32}
+	return file_basalt_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Side) GetQueue() string {
@@ -3801,7 +3913,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3925,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[33]
+	mi := &file_basalt_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3938,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{33}
+	return file_basalt_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Candidate) GetGang() *GangRef {
@@ -3899,7 +4011,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4023,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[34]
+	mi := &file_basalt_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4036,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{34}
+	return file_basalt_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Claim) GetGang() *GangRef {
@@ -4028,7 +4140,7 @@ type ClaimReply struct {
 
 func (x *ClaimReply) Reset() {
 	*x = ClaimReply{}
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4152,7 @@ func (x *ClaimReply) String() string {
 func (*ClaimReply) ProtoMessage() {}
 
 func (x *ClaimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[35]
+	mi := &file_basalt_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4165,7 @@ func (x *ClaimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimReply.ProtoReflect.Descriptor instead.
 func (*ClaimReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{35}
+	return file_basalt_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ClaimReply) GetGangUid() string {
@@ -4124,7 +4236,7 @@ type Yield struct {
 
 func (x *Yield) Reset() {
 	*x = Yield{}
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4248,7 @@ func (x *Yield) String() string {
 func (*Yield) ProtoMessage() {}
 
 func (x *Yield) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[36]
+	mi := &file_basalt_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4261,7 @@ func (x *Yield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Yield.ProtoReflect.Descriptor instead.
 func (*Yield) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{36}
+	return file_basalt_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Yield) GetGang() *GangRef {
@@ -4190,7 +4302,7 @@ type Shrink struct {
 
 func (x *Shrink) Reset() {
 	*x = Shrink{}
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4314,7 @@ func (x *Shrink) String() string {
 func (*Shrink) ProtoMessage() {}
 
 func (x *Shrink) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[37]
+	mi := &file_basalt_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4327,7 @@ func (x *Shrink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shrink.ProtoReflect.Descriptor instead.
 func (*Shrink) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{37}
+	return file_basalt_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Shrink) GetGang() *GangRef {
@@ -4284,7 +4396,7 @@ type Condemn struct {
 
 func (x *Condemn) Reset() {
 	*x = Condemn{}
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4408,7 @@ func (x *Condemn) String() string {
 func (*Condemn) ProtoMessage() {}
 
 func (x *Condemn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[38]
+	mi := &file_basalt_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4421,7 @@ func (x *Condemn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condemn.ProtoReflect.Descriptor instead.
 func (*Condemn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{38}
+	return file_basalt_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Condemn) GetGang() *GangRef {
@@ -4379,7 +4491,7 @@ type QueueUsages struct {
 
 func (x *QueueUsages) Reset() {
 	*x = QueueUsages{}
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4503,7 @@ func (x *QueueUsages) String() string {
 func (*QueueUsages) ProtoMessage() {}
 
 func (x *QueueUsages) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[39]
+	mi := &file_basalt_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4516,7 @@ func (x *QueueUsages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsages.ProtoReflect.Descriptor instead.
 func (*QueueUsages) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{39}
+	return file_basalt_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QueueUsages) GetTerm() uint64 {
@@ -4447,7 +4559,7 @@ type QueueUsage struct {
 
 func (x *QueueUsage) Reset() {
 	*x = QueueUsage{}
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4459,7 +4571,7 @@ func (x *QueueUsage) String() string {
 func (*QueueUsage) ProtoMessage() {}
 
 func (x *QueueUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[40]
+	mi := &file_basalt_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4472,7 +4584,7 @@ func (x *QueueUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueUsage.ProtoReflect.Descriptor instead.
 func (*QueueUsage) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{40}
+	return file_basalt_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QueueUsage) GetQueue() string {
@@ -4604,7 +4716,7 @@ type Refilled struct {
 
 func (x *Refilled) Reset() {
 	*x = Refilled{}
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4728,7 @@ func (x *Refilled) String() string {
 func (*Refilled) ProtoMessage() {}
 
 func (x *Refilled) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[41]
+	mi := &file_basalt_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4741,7 @@ func (x *Refilled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refilled.ProtoReflect.Descriptor instead.
 func (*Refilled) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{41}
+	return file_basalt_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Refilled) GetTableEpoch() uint64 {
@@ -4650,7 +4762,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4774,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[42]
+	mi := &file_basalt_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4787,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{42}
+	return file_basalt_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Known) GetGangs() []*GangRef {
@@ -4705,7 +4817,7 @@ type Supply struct {
 
 func (x *Supply) Reset() {
 	*x = Supply{}
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +4829,7 @@ func (x *Supply) String() string {
 func (*Supply) ProtoMessage() {}
 
 func (x *Supply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[43]
+	mi := &file_basalt_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +4842,7 @@ func (x *Supply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supply.ProtoReflect.Descriptor instead.
 func (*Supply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{43}
+	return file_basalt_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Supply) GetTableEpoch() uint64 {
@@ -4768,7 +4880,7 @@ type Unplaced struct {
 
 func (x *Unplaced) Reset() {
 	*x = Unplaced{}
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4780,7 +4892,7 @@ func (x *Unplaced) String() string {
 func (*Unplaced) ProtoMessage() {}
 
 func (x *Unplaced) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[44]
+	mi := &file_basalt_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4793,7 +4905,7 @@ func (x *Unplaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unplaced.ProtoReflect.Descriptor instead.
 func (*Unplaced) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{44}
+	return file_basalt_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Unplaced) GetGangUid() string {
@@ -4841,7 +4953,7 @@ type PodClass struct {
 
 func (x *PodClass) Reset() {
 	*x = PodClass{}
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +4965,7 @@ func (x *PodClass) String() string {
 func (*PodClass) ProtoMessage() {}
 
 func (x *PodClass) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[45]
+	mi := &file_basalt_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +4978,7 @@ func (x *PodClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodClass.ProtoReflect.Descriptor instead.
 func (*PodClass) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{45}
+	return file_basalt_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PodClass) GetRequests() []*Amount {
@@ -4934,7 +5046,7 @@ type Labels struct {
 
 func (x *Labels) Reset() {
 	*x = Labels{}
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4946,7 +5058,7 @@ func (x *Labels) String() string {
 func (*Labels) ProtoMessage() {}
 
 func (x *Labels) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[46]
+	mi := &file_basalt_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4959,7 +5071,7 @@ func (x *Labels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Labels.ProtoReflect.Descriptor instead.
 func (*Labels) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{46}
+	return file_basalt_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Labels) GetLabels() map[string]string {
@@ -4980,7 +5092,7 @@ type PodWant struct {
 
 func (x *PodWant) Reset() {
 	*x = PodWant{}
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4992,7 +5104,7 @@ func (x *PodWant) String() string {
 func (*PodWant) ProtoMessage() {}
 
 func (x *PodWant) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[47]
+	mi := &file_basalt_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5005,7 +5117,7 @@ func (x *PodWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWant.ProtoReflect.Descriptor instead.
 func (*PodWant) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{47}
+	return file_basalt_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PodWant) GetPodUid() string {
@@ -5055,7 +5167,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5067,7 +5179,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[48]
+	mi := &file_basalt_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5080,7 +5192,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{48}
+	return file_basalt_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HoldRequest) GetGang() *GangRef {
@@ -5212,7 +5324,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5224,7 +5336,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[49]
+	mi := &file_basalt_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5237,7 +5349,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{49}
+	return file_basalt_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Held) GetPodUid() string {
@@ -5267,7 +5379,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5279,7 +5391,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[50]
+	mi := &file_basalt_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5292,7 +5404,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{50}
+	return file_basalt_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Refusal) GetPodClass() uint32 {
@@ -5344,7 +5456,7 @@ type HoldReply struct {
 
 func (x *HoldReply) Reset() {
 	*x = HoldReply{}
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5356,7 +5468,7 @@ func (x *HoldReply) String() string {
 func (*HoldReply) ProtoMessage() {}
 
 func (x *HoldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[51]
+	mi := &file_basalt_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5369,7 +5481,7 @@ func (x *HoldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldReply.ProtoReflect.Descriptor instead.
 func (*HoldReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{51}
+	return file_basalt_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HoldReply) GetGangUid() string {
@@ -5424,7 +5536,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5436,7 +5548,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[52]
+	mi := &file_basalt_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5449,7 +5561,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{52}
+	return file_basalt_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Label) GetKey() string {
@@ -5480,7 +5592,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5492,7 +5604,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[53]
+	mi := &file_basalt_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5505,7 +5617,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{53}
+	return file_basalt_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Probe) GetNamespace() string {
@@ -5556,7 +5668,7 @@ type Probed struct {
 
 func (x *Probed) Reset() {
 	*x = Probed{}
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5568,7 +5680,7 @@ func (x *Probed) String() string {
 func (*Probed) ProtoMessage() {}
 
 func (x *Probed) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[54]
+	mi := &file_basalt_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5581,7 +5693,7 @@ func (x *Probed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probed.ProtoReflect.Descriptor instead.
 func (*Probed) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{54}
+	return file_basalt_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Probed) GetSerial() uint64 {
@@ -5630,7 +5742,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5642,7 +5754,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[55]
+	mi := &file_basalt_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5655,7 +5767,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{55}
+	return file_basalt_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Domain) GetValues() []string {
@@ -5693,7 +5805,7 @@ type RoomProbe struct {
 
 func (x *RoomProbe) Reset() {
 	*x = RoomProbe{}
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5705,7 +5817,7 @@ func (x *RoomProbe) String() string {
 func (*RoomProbe) ProtoMessage() {}
 
 func (x *RoomProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[56]
+	mi := &file_basalt_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5718,7 +5830,7 @@ func (x *RoomProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoomProbe.ProtoReflect.Descriptor instead.
 func (*RoomProbe) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{56}
+	return file_basalt_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RoomProbe) GetNamespace() string {
@@ -5768,7 +5880,7 @@ type Rooms struct {
 
 func (x *Rooms) Reset() {
 	*x = Rooms{}
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5780,7 +5892,7 @@ func (x *Rooms) String() string {
 func (*Rooms) ProtoMessage() {}
 
 func (x *Rooms) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[57]
+	mi := &file_basalt_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5793,7 +5905,7 @@ func (x *Rooms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rooms.ProtoReflect.Descriptor instead.
 func (*Rooms) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{57}
+	return file_basalt_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Rooms) GetSerial() uint64 {
@@ -5836,7 +5948,7 @@ type NodeRoom struct {
 
 func (x *NodeRoom) Reset() {
 	*x = NodeRoom{}
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +5960,7 @@ func (x *NodeRoom) String() string {
 func (*NodeRoom) ProtoMessage() {}
 
 func (x *NodeRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[58]
+	mi := &file_basalt_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +5973,7 @@ func (x *NodeRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRoom.ProtoReflect.Descriptor instead.
 func (*NodeRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{58}
+	return file_basalt_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *NodeRoom) GetNode() string {
@@ -5905,7 +6017,7 @@ type Leaves struct {
 
 func (x *Leaves) Reset() {
 	*x = Leaves{}
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5917,7 +6029,7 @@ func (x *Leaves) String() string {
 func (*Leaves) ProtoMessage() {}
 
 func (x *Leaves) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[59]
+	mi := &file_basalt_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5930,7 +6042,7 @@ func (x *Leaves) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaves.ProtoReflect.Descriptor instead.
 func (*Leaves) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{59}
+	return file_basalt_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Leaves) GetGangUid() string {
@@ -5981,7 +6093,7 @@ type Explain struct {
 
 func (x *Explain) Reset() {
 	*x = Explain{}
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5993,7 +6105,7 @@ func (x *Explain) String() string {
 func (*Explain) ProtoMessage() {}
 
 func (x *Explain) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[60]
+	mi := &file_basalt_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6006,7 +6118,7 @@ func (x *Explain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explain.ProtoReflect.Descriptor instead.
 func (*Explain) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{60}
+	return file_basalt_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Explain) GetNamespace() string {
@@ -6043,7 +6155,7 @@ type Explained struct {
 
 func (x *Explained) Reset() {
 	*x = Explained{}
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6055,7 +6167,7 @@ func (x *Explained) String() string {
 func (*Explained) ProtoMessage() {}
 
 func (x *Explained) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[61]
+	mi := &file_basalt_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6068,7 +6180,7 @@ func (x *Explained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explained.ProtoReflect.Descriptor instead.
 func (*Explained) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{61}
+	return file_basalt_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Explained) GetSerial() uint64 {
@@ -6117,7 +6229,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6129,7 +6241,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[62]
+	mi := &file_basalt_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6142,7 +6254,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{62}
+	return file_basalt_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -6171,7 +6283,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6183,7 +6295,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6196,7 +6308,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{63}
+	return file_basalt_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -6235,7 +6347,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6247,7 +6359,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6260,7 +6372,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{64}
+	return file_basalt_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PodRef) GetUid() string {
@@ -6332,7 +6444,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6344,7 +6456,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6357,7 +6469,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{65}
+	return file_basalt_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -6444,7 +6556,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6456,7 +6568,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6469,7 +6581,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{66}
+	return file_basalt_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -6524,7 +6636,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6536,7 +6648,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6549,7 +6661,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{67}
+	return file_basalt_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -6577,7 +6689,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6589,7 +6701,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6602,7 +6714,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{68}
+	return file_basalt_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -6631,7 +6743,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6643,7 +6755,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6656,7 +6768,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{69}
+	return file_basalt_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -6690,7 +6802,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6702,7 +6814,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6715,7 +6827,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{70}
+	return file_basalt_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -6746,7 +6858,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6758,7 +6870,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6771,7 +6883,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{71}
+	return file_basalt_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -6823,7 +6935,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6835,7 +6947,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6848,7 +6960,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{72}
+	return file_basalt_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -6892,7 +7004,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6904,7 +7016,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6917,7 +7029,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{73}
+	return file_basalt_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -6966,7 +7078,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6978,7 +7090,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6991,7 +7103,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{74}
+	return file_basalt_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -7033,7 +7145,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7045,7 +7157,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7058,7 +7170,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{75}
+	return file_basalt_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -7137,7 +7249,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7149,7 +7261,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7162,7 +7274,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{76}
+	return file_basalt_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -7203,7 +7315,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7215,7 +7327,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7228,7 +7340,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{77}
+	return file_basalt_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -7246,7 +7358,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7258,7 +7370,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7271,7 +7383,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{78}
+	return file_basalt_proto_rawDescGZIP(), []int{79}
 }
 
 type StatusRequest struct {
@@ -7283,7 +7395,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7295,7 +7407,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7308,7 +7420,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{79}
+	return file_basalt_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -7339,7 +7451,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7351,7 +7463,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7364,7 +7476,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{80}
+	return file_basalt_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *StatusReply) GetName() string {
@@ -7474,7 +7586,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7486,7 +7598,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7499,7 +7611,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{81}
+	return file_basalt_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -7570,7 +7682,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7582,7 +7694,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7595,7 +7707,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{82}
+	return file_basalt_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -7659,7 +7771,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7671,7 +7783,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7684,7 +7796,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{83}
+	return file_basalt_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -7909,7 +8021,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7921,7 +8033,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7934,7 +8046,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{84}
+	return file_basalt_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StandingRequest) GetQueue() string {
@@ -7982,7 +8094,7 @@ type StandingReply struct {
 
 func (x *StandingReply) Reset() {
 	*x = StandingReply{}
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7994,7 +8106,7 @@ func (x *StandingReply) String() string {
 func (*StandingReply) ProtoMessage() {}
 
 func (x *StandingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8007,7 +8119,7 @@ func (x *StandingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
 func (*StandingReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{85}
+	return file_basalt_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *StandingReply) GetKnown() bool {
@@ -8119,7 +8231,7 @@ type QueuesRequest struct {
 
 func (x *QueuesRequest) Reset() {
 	*x = QueuesRequest{}
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8131,7 +8243,7 @@ func (x *QueuesRequest) String() string {
 func (*QueuesRequest) ProtoMessage() {}
 
 func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8144,7 +8256,7 @@ func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesRequest.ProtoReflect.Descriptor instead.
 func (*QueuesRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{86}
+	return file_basalt_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *QueuesRequest) GetNamespace() string {
@@ -8171,7 +8283,7 @@ type QueuesReply struct {
 
 func (x *QueuesReply) Reset() {
 	*x = QueuesReply{}
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8183,7 +8295,7 @@ func (x *QueuesReply) String() string {
 func (*QueuesReply) ProtoMessage() {}
 
 func (x *QueuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8196,7 +8308,7 @@ func (x *QueuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesReply.ProtoReflect.Descriptor instead.
 func (*QueuesReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{87}
+	return file_basalt_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *QueuesReply) GetQueues() []*QueueUsage {
@@ -8232,7 +8344,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8244,7 +8356,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8257,7 +8369,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{88}
+	return file_basalt_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Turn) GetQueue() string {
@@ -8334,7 +8446,7 @@ type ClaimNote struct {
 
 func (x *ClaimNote) Reset() {
 	*x = ClaimNote{}
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8346,7 +8458,7 @@ func (x *ClaimNote) String() string {
 func (*ClaimNote) ProtoMessage() {}
 
 func (x *ClaimNote) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8359,7 +8471,7 @@ func (x *ClaimNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
 func (*ClaimNote) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{89}
+	return file_basalt_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ClaimNote) GetGang() *GangRef {
@@ -8398,7 +8510,7 @@ type WhatIfRequest struct {
 
 func (x *WhatIfRequest) Reset() {
 	*x = WhatIfRequest{}
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8410,7 +8522,7 @@ func (x *WhatIfRequest) String() string {
 func (*WhatIfRequest) ProtoMessage() {}
 
 func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8423,7 +8535,7 @@ func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfRequest.ProtoReflect.Descriptor instead.
 func (*WhatIfRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{90}
+	return file_basalt_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *WhatIfRequest) GetChanges() []*QueueChange {
@@ -8474,7 +8586,7 @@ type QueueChange struct {
 
 func (x *QueueChange) Reset() {
 	*x = QueueChange{}
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8486,7 +8598,7 @@ func (x *QueueChange) String() string {
 func (*QueueChange) ProtoMessage() {}
 
 func (x *QueueChange) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8499,7 +8611,7 @@ func (x *QueueChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChange.ProtoReflect.Descriptor instead.
 func (*QueueChange) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{91}
+	return file_basalt_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *QueueChange) GetQueue() string {
@@ -8546,7 +8658,7 @@ type PlannedGang struct {
 
 func (x *PlannedGang) Reset() {
 	*x = PlannedGang{}
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8558,7 +8670,7 @@ func (x *PlannedGang) String() string {
 func (*PlannedGang) ProtoMessage() {}
 
 func (x *PlannedGang) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8571,7 +8683,7 @@ func (x *PlannedGang) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedGang.ProtoReflect.Descriptor instead.
 func (*PlannedGang) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{92}
+	return file_basalt_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *PlannedGang) GetNamespace() string {
@@ -8643,7 +8755,7 @@ type WhatIfReply struct {
 
 func (x *WhatIfReply) Reset() {
 	*x = WhatIfReply{}
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8655,7 +8767,7 @@ func (x *WhatIfReply) String() string {
 func (*WhatIfReply) ProtoMessage() {}
 
 func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8668,7 +8780,7 @@ func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfReply.ProtoReflect.Descriptor instead.
 func (*WhatIfReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{93}
+	return file_basalt_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *WhatIfReply) GetInvalid() string {
@@ -8717,7 +8829,7 @@ type QueueOutlook struct {
 
 func (x *QueueOutlook) Reset() {
 	*x = QueueOutlook{}
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8729,7 +8841,7 @@ func (x *QueueOutlook) String() string {
 func (*QueueOutlook) ProtoMessage() {}
 
 func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8742,7 +8854,7 @@ func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutlook.ProtoReflect.Descriptor instead.
 func (*QueueOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{94}
+	return file_basalt_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *QueueOutlook) GetNamed() bool {
@@ -8777,7 +8889,7 @@ type GangOutlook struct {
 
 func (x *GangOutlook) Reset() {
 	*x = GangOutlook{}
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8789,7 +8901,7 @@ func (x *GangOutlook) String() string {
 func (*GangOutlook) ProtoMessage() {}
 
 func (x *GangOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8802,7 +8914,7 @@ func (x *GangOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangOutlook.ProtoReflect.Descriptor instead.
 func (*GangOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{95}
+	return file_basalt_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *GangOutlook) GetGang() *GangRef {
@@ -8853,7 +8965,7 @@ type Outlook struct {
 
 func (x *Outlook) Reset() {
 	*x = Outlook{}
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8865,7 +8977,7 @@ func (x *Outlook) String() string {
 func (*Outlook) ProtoMessage() {}
 
 func (x *Outlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8878,7 +8990,7 @@ func (x *Outlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outlook.ProtoReflect.Descriptor instead.
 func (*Outlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{96}
+	return file_basalt_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Outlook) GetKnown() bool {
@@ -9010,7 +9122,7 @@ type Toll struct {
 
 func (x *Toll) Reset() {
 	*x = Toll{}
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9022,7 +9134,7 @@ func (x *Toll) String() string {
 func (*Toll) ProtoMessage() {}
 
 func (x *Toll) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9035,7 +9147,7 @@ func (x *Toll) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toll.ProtoReflect.Descriptor instead.
 func (*Toll) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{97}
+	return file_basalt_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Toll) GetRule() Rule {
@@ -9197,7 +9309,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
 	"\x06owners\x18\x04 \x01(\fR\x06owners\x12\x18\n" +
 	"\achanged\x18\x05 \x03(\x04R\achanged\x12\x1c\n" +
-	"\trefilling\x18\x06 \x01(\bR\trefilling\"\x99\x04\n" +
+	"\trefilling\x18\x06 \x01(\bR\trefilling\"\xd5\x04\n" +
 	"\fLimitsRecord\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12)\n" +
@@ -9216,9 +9328,18 @@ const file_basalt_proto_rawDesc = "" +
 	" \x03(\v2\x16.basalt.wire.v1.AmountR\bdeserved\x12\x1b\n" +
 	"\x06weight\x18\v \x01(\rH\x01R\x06weight\x88\x01\x01\x12\x1a\n" +
 	"\bpriority\x18\f \x01(\x05R\bpriority\x123\n" +
-	"\x06policy\x18\r \x01(\v2\x1b.basalt.wire.v1.QueuePolicyR\x06policyB\x15\n" +
+	"\x06policy\x18\r \x01(\v2\x1b.basalt.wire.v1.QueuePolicyR\x06policy\x12:\n" +
+	"\vuser_limits\x18\x0e \x03(\v2\x19.basalt.wire.v1.UserLimitR\n" +
+	"userLimitsB\x15\n" +
 	"\x13_namespace_selectorB\t\n" +
-	"\a_weight\"\xf9\x02\n" +
+	"\a_weight\"\x85\x01\n" +
+	"\tUserLimit\x12\x14\n" +
+	"\x05users\x18\x01 \x03(\tR\x05users\x12\x16\n" +
+	"\x06groups\x18\x02 \x03(\tR\x06groups\x12\x12\n" +
+	"\x04each\x18\x03 \x01(\bR\x04each\x126\n" +
+	"\n" +
+	"capability\x18\x04 \x03(\v2\x16.basalt.wire.v1.AmountR\n" +
+	"capability\"\xf9\x02\n" +
 	"\vQueuePolicy\x12\x12\n" +
 	"\x04kept\x18\x01 \x01(\bR\x04kept\x121\n" +
 	"\areclaim\x18\x02 \x01(\x0e2\x17.basalt.wire.v1.ReclaimR\areclaim\x12\x1f\n" +
@@ -9229,7 +9350,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\t_preemptsB\x19\n" +
 	"\x17_reclaim_min_runtime_msB\x19\n" +
 	"\x17_preempt_min_runtime_msB\x16\n" +
-	"\x14_preemption_delay_ms\"\x99\x06\n" +
+	"\x14_preemption_delay_ms\"\xc5\x06\n" +
 	"\x11ReservationRecord\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
@@ -9252,7 +9373,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12-\n" +
 	"\x06within\x18\x13 \x01(\v2\x15.basalt.wire.v1.LabelR\x06within\x12*\n" +
 	"\x04most\x18\x14 \x03(\v2\x16.basalt.wire.v1.AmountR\x04most\x12\x17\n" +
-	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\"P\n" +
+	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\x12\x12\n" +
+	"\x04user\x18\x16 \x01(\tR\x04user\x12\x16\n" +
+	"\x06groups\x18\x17 \x03(\tR\x06groups\"P\n" +
 	"\n" +
 	"SurplusPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x120\n" +
@@ -9293,7 +9416,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
 	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
-	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\x81\x05\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xad\x05\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9317,7 +9440,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04kept\x18\x12 \x01(\bR\x04kept\x12\x12\n" +
 	"\x04vain\x18\x13 \x01(\bR\x04vain\x12\x14\n" +
 	"\x05mends\x18\x14 \x01(\bR\x05mends\x12\x17\n" +
-	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\"\xa5\x01\n" +
+	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\x12\x12\n" +
+	"\x04user\x18\x16 \x01(\tR\x04user\x12\x16\n" +
+	"\x06groups\x18\x17 \x03(\tR\x06groups\"\xa5\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9882,7 +10007,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\fRULE_RECLAIM\x10\x01\x12\x10\n" +
 	"\fRULE_PREEMPT\x10\x02\x12\x0e\n" +
 	"\n" +
-	"RULE_STALE\x10\x03*\x94\x03\n" +
+	"RULE_STALE\x10\x03*\xa9\x03\n" +
 	"\n" +
 	"DenyReason\x12\x10\n" +
 	"\fDENY_UNKNOWN\x10\x00\x12\x0e\n" +
@@ -9904,7 +10029,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\rDENY_PROMISED\x10\x0e\x12\x11\n" +
 	"\rDENY_CLAIMING\x10\x0f\x12\x0f\n" +
 	"\vDENY_SUPPLY\x10\x10\x12\x16\n" +
-	"\x12DENY_UNPREEMPTIBLE\x10\x11*\x9a\x01\n" +
+	"\x12DENY_UNPREEMPTIBLE\x10\x11\x12\x13\n" +
+	"\x0fDENY_USER_LIMIT\x10\x12*\x9a\x01\n" +
 	"\rCommitOutcome\x12\x12\n" +
 	"\x0eCOMMIT_UNKNOWN\x10\x00\x12\x13\n" +
 	"\x0fCOMMIT_PREPARED\x10\x01\x12\x14\n" +
@@ -9947,7 +10073,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -9969,298 +10095,301 @@ var file_basalt_proto_goTypes = []any{
 	(*ShardRecord)(nil),       // 17: basalt.wire.v1.ShardRecord
 	(*TableRecord)(nil),       // 18: basalt.wire.v1.TableRecord
 	(*LimitsRecord)(nil),      // 19: basalt.wire.v1.LimitsRecord
-	(*QueuePolicy)(nil),       // 20: basalt.wire.v1.QueuePolicy
-	(*ReservationRecord)(nil), // 21: basalt.wire.v1.ReservationRecord
-	(*SurplusPod)(nil),        // 22: basalt.wire.v1.SurplusPod
-	(*ClaimRecord)(nil),       // 23: basalt.wire.v1.ClaimRecord
-	(*Victim)(nil),            // 24: basalt.wire.v1.Victim
-	(*Yielding)(nil),          // 25: basalt.wire.v1.Yielding
-	(*IntentsRecord)(nil),     // 26: basalt.wire.v1.IntentsRecord
-	(*Demand)(nil),            // 27: basalt.wire.v1.Demand
-	(*IntentRow)(nil),         // 28: basalt.wire.v1.IntentRow
-	(*Reserve)(nil),           // 29: basalt.wire.v1.Reserve
-	(*Unreserve)(nil),         // 30: basalt.wire.v1.Unreserve
-	(*Close)(nil),             // 31: basalt.wire.v1.Close
-	(*Granted)(nil),           // 32: basalt.wire.v1.Granted
-	(*Denied)(nil),            // 33: basalt.wire.v1.Denied
-	(*Unreserved)(nil),        // 34: basalt.wire.v1.Unreserved
-	(*Closed)(nil),            // 35: basalt.wire.v1.Closed
-	(*Stuck)(nil),             // 36: basalt.wire.v1.Stuck
-	(*Mandate)(nil),           // 37: basalt.wire.v1.Mandate
-	(*Lack)(nil),              // 38: basalt.wire.v1.Lack
-	(*Side)(nil),              // 39: basalt.wire.v1.Side
-	(*Candidate)(nil),         // 40: basalt.wire.v1.Candidate
-	(*Claim)(nil),             // 41: basalt.wire.v1.Claim
-	(*ClaimReply)(nil),        // 42: basalt.wire.v1.ClaimReply
-	(*Yield)(nil),             // 43: basalt.wire.v1.Yield
-	(*Shrink)(nil),            // 44: basalt.wire.v1.Shrink
-	(*Condemn)(nil),           // 45: basalt.wire.v1.Condemn
-	(*QueueUsages)(nil),       // 46: basalt.wire.v1.QueueUsages
-	(*QueueUsage)(nil),        // 47: basalt.wire.v1.QueueUsage
-	(*Refilled)(nil),          // 48: basalt.wire.v1.Refilled
-	(*Known)(nil),             // 49: basalt.wire.v1.Known
-	(*Supply)(nil),            // 50: basalt.wire.v1.Supply
-	(*Unplaced)(nil),          // 51: basalt.wire.v1.Unplaced
-	(*PodClass)(nil),          // 52: basalt.wire.v1.PodClass
-	(*Labels)(nil),            // 53: basalt.wire.v1.Labels
-	(*PodWant)(nil),           // 54: basalt.wire.v1.PodWant
-	(*HoldRequest)(nil),       // 55: basalt.wire.v1.HoldRequest
-	(*Held)(nil),              // 56: basalt.wire.v1.Held
-	(*Refusal)(nil),           // 57: basalt.wire.v1.Refusal
-	(*HoldReply)(nil),         // 58: basalt.wire.v1.HoldReply
-	(*Label)(nil),             // 59: basalt.wire.v1.Label
-	(*Probe)(nil),             // 60: basalt.wire.v1.Probe
-	(*Probed)(nil),            // 61: basalt.wire.v1.Probed
-	(*Domain)(nil),            // 62: basalt.wire.v1.Domain
-	(*RoomProbe)(nil),         // 63: basalt.wire.v1.RoomProbe
-	(*Rooms)(nil),             // 64: basalt.wire.v1.Rooms
-	(*NodeRoom)(nil),          // 65: basalt.wire.v1.NodeRoom
-	(*Leaves)(nil),            // 66: basalt.wire.v1.Leaves
-	(*Explain)(nil),           // 67: basalt.wire.v1.Explain
-	(*Explained)(nil),         // 68: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 69: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 70: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 71: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 72: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 73: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 74: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 75: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 76: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 77: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 78: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 79: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 80: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 81: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 82: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 83: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 84: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 85: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 86: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 87: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 88: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 89: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 90: basalt.wire.v1.WhyReply
-	(*StandingRequest)(nil),   // 91: basalt.wire.v1.StandingRequest
-	(*StandingReply)(nil),     // 92: basalt.wire.v1.StandingReply
-	(*QueuesRequest)(nil),     // 93: basalt.wire.v1.QueuesRequest
-	(*QueuesReply)(nil),       // 94: basalt.wire.v1.QueuesReply
-	(*Turn)(nil),              // 95: basalt.wire.v1.Turn
-	(*ClaimNote)(nil),         // 96: basalt.wire.v1.ClaimNote
-	(*WhatIfRequest)(nil),     // 97: basalt.wire.v1.WhatIfRequest
-	(*QueueChange)(nil),       // 98: basalt.wire.v1.QueueChange
-	(*PlannedGang)(nil),       // 99: basalt.wire.v1.PlannedGang
-	(*WhatIfReply)(nil),       // 100: basalt.wire.v1.WhatIfReply
-	(*QueueOutlook)(nil),      // 101: basalt.wire.v1.QueueOutlook
-	(*GangOutlook)(nil),       // 102: basalt.wire.v1.GangOutlook
-	(*Outlook)(nil),           // 103: basalt.wire.v1.Outlook
-	(*Toll)(nil),              // 104: basalt.wire.v1.Toll
-	nil,                       // 105: basalt.wire.v1.Labels.LabelsEntry
+	(*UserLimit)(nil),         // 20: basalt.wire.v1.UserLimit
+	(*QueuePolicy)(nil),       // 21: basalt.wire.v1.QueuePolicy
+	(*ReservationRecord)(nil), // 22: basalt.wire.v1.ReservationRecord
+	(*SurplusPod)(nil),        // 23: basalt.wire.v1.SurplusPod
+	(*ClaimRecord)(nil),       // 24: basalt.wire.v1.ClaimRecord
+	(*Victim)(nil),            // 25: basalt.wire.v1.Victim
+	(*Yielding)(nil),          // 26: basalt.wire.v1.Yielding
+	(*IntentsRecord)(nil),     // 27: basalt.wire.v1.IntentsRecord
+	(*Demand)(nil),            // 28: basalt.wire.v1.Demand
+	(*IntentRow)(nil),         // 29: basalt.wire.v1.IntentRow
+	(*Reserve)(nil),           // 30: basalt.wire.v1.Reserve
+	(*Unreserve)(nil),         // 31: basalt.wire.v1.Unreserve
+	(*Close)(nil),             // 32: basalt.wire.v1.Close
+	(*Granted)(nil),           // 33: basalt.wire.v1.Granted
+	(*Denied)(nil),            // 34: basalt.wire.v1.Denied
+	(*Unreserved)(nil),        // 35: basalt.wire.v1.Unreserved
+	(*Closed)(nil),            // 36: basalt.wire.v1.Closed
+	(*Stuck)(nil),             // 37: basalt.wire.v1.Stuck
+	(*Mandate)(nil),           // 38: basalt.wire.v1.Mandate
+	(*Lack)(nil),              // 39: basalt.wire.v1.Lack
+	(*Side)(nil),              // 40: basalt.wire.v1.Side
+	(*Candidate)(nil),         // 41: basalt.wire.v1.Candidate
+	(*Claim)(nil),             // 42: basalt.wire.v1.Claim
+	(*ClaimReply)(nil),        // 43: basalt.wire.v1.ClaimReply
+	(*Yield)(nil),             // 44: basalt.wire.v1.Yield
+	(*Shrink)(nil),            // 45: basalt.wire.v1.Shrink
+	(*Condemn)(nil),           // 46: basalt.wire.v1.Condemn
+	(*QueueUsages)(nil),       // 47: basalt.wire.v1.QueueUsages
+	(*QueueUsage)(nil),        // 48: basalt.wire.v1.QueueUsage
+	(*Refilled)(nil),          // 49: basalt.wire.v1.Refilled
+	(*Known)(nil),             // 50: basalt.wire.v1.Known
+	(*Supply)(nil),            // 51: basalt.wire.v1.Supply
+	(*Unplaced)(nil),          // 52: basalt.wire.v1.Unplaced
+	(*PodClass)(nil),          // 53: basalt.wire.v1.PodClass
+	(*Labels)(nil),            // 54: basalt.wire.v1.Labels
+	(*PodWant)(nil),           // 55: basalt.wire.v1.PodWant
+	(*HoldRequest)(nil),       // 56: basalt.wire.v1.HoldRequest
+	(*Held)(nil),              // 57: basalt.wire.v1.Held
+	(*Refusal)(nil),           // 58: basalt.wire.v1.Refusal
+	(*HoldReply)(nil),         // 59: basalt.wire.v1.HoldReply
+	(*Label)(nil),             // 60: basalt.wire.v1.Label
+	(*Probe)(nil),             // 61: basalt.wire.v1.Probe
+	(*Probed)(nil),            // 62: basalt.wire.v1.Probed
+	(*Domain)(nil),            // 63: basalt.wire.v1.Domain
+	(*RoomProbe)(nil),         // 64: basalt.wire.v1.RoomProbe
+	(*Rooms)(nil),             // 65: basalt.wire.v1.Rooms
+	(*NodeRoom)(nil),          // 66: basalt.wire.v1.NodeRoom
+	(*Leaves)(nil),            // 67: basalt.wire.v1.Leaves
+	(*Explain)(nil),           // 68: basalt.wire.v1.Explain
+	(*Explained)(nil),         // 69: basalt.wire.v1.Explained
+	(*NodeReason)(nil),        // 70: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 71: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 72: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 73: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 74: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 75: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 76: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 77: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 78: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 79: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 80: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 81: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 82: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 83: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 84: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 85: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 86: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 87: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 88: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 89: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 90: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 91: basalt.wire.v1.WhyReply
+	(*StandingRequest)(nil),   // 92: basalt.wire.v1.StandingRequest
+	(*StandingReply)(nil),     // 93: basalt.wire.v1.StandingReply
+	(*QueuesRequest)(nil),     // 94: basalt.wire.v1.QueuesRequest
+	(*QueuesReply)(nil),       // 95: basalt.wire.v1.QueuesReply
+	(*Turn)(nil),              // 96: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 97: basalt.wire.v1.ClaimNote
+	(*WhatIfRequest)(nil),     // 98: basalt.wire.v1.WhatIfRequest
+	(*QueueChange)(nil),       // 99: basalt.wire.v1.QueueChange
+	(*PlannedGang)(nil),       // 100: basalt.wire.v1.PlannedGang
+	(*WhatIfReply)(nil),       // 101: basalt.wire.v1.WhatIfReply
+	(*QueueOutlook)(nil),      // 102: basalt.wire.v1.QueueOutlook
+	(*GangOutlook)(nil),       // 103: basalt.wire.v1.GangOutlook
+	(*Outlook)(nil),           // 104: basalt.wire.v1.Outlook
+	(*Toll)(nil),              // 105: basalt.wire.v1.Toll
+	nil,                       // 106: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
-	29,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
-	30,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
-	31,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
-	32,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
-	33,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
-	34,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
-	35,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
-	46,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
-	48,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
-	49,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
-	36,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
-	37,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
-	41,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
-	42,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
-	43,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
-	44,  // 16: basalt.wire.v1.Envelope.shrink:type_name -> basalt.wire.v1.Shrink
-	45,  // 17: basalt.wire.v1.Envelope.condemn:type_name -> basalt.wire.v1.Condemn
-	55,  // 18: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
-	58,  // 19: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	70,  // 20: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	72,  // 21: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	73,  // 22: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	74,  // 23: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	78,  // 24: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	79,  // 25: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	81,  // 26: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	82,  // 27: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
-	67,  // 28: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
-	68,  // 29: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	75,  // 30: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	76,  // 31: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
-	60,  // 32: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
-	61,  // 33: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
-	63,  // 34: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
-	64,  // 35: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
-	50,  // 36: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
-	51,  // 37: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
+	30,  // 1: basalt.wire.v1.Envelope.reserve:type_name -> basalt.wire.v1.Reserve
+	31,  // 2: basalt.wire.v1.Envelope.unreserve:type_name -> basalt.wire.v1.Unreserve
+	32,  // 3: basalt.wire.v1.Envelope.close:type_name -> basalt.wire.v1.Close
+	33,  // 4: basalt.wire.v1.Envelope.granted:type_name -> basalt.wire.v1.Granted
+	34,  // 5: basalt.wire.v1.Envelope.denied:type_name -> basalt.wire.v1.Denied
+	35,  // 6: basalt.wire.v1.Envelope.unreserved:type_name -> basalt.wire.v1.Unreserved
+	36,  // 7: basalt.wire.v1.Envelope.closed:type_name -> basalt.wire.v1.Closed
+	47,  // 8: basalt.wire.v1.Envelope.queue_usages:type_name -> basalt.wire.v1.QueueUsages
+	49,  // 9: basalt.wire.v1.Envelope.refilled:type_name -> basalt.wire.v1.Refilled
+	50,  // 10: basalt.wire.v1.Envelope.known:type_name -> basalt.wire.v1.Known
+	37,  // 11: basalt.wire.v1.Envelope.stuck:type_name -> basalt.wire.v1.Stuck
+	38,  // 12: basalt.wire.v1.Envelope.mandate:type_name -> basalt.wire.v1.Mandate
+	42,  // 13: basalt.wire.v1.Envelope.claim:type_name -> basalt.wire.v1.Claim
+	43,  // 14: basalt.wire.v1.Envelope.claim_reply:type_name -> basalt.wire.v1.ClaimReply
+	44,  // 15: basalt.wire.v1.Envelope.yield:type_name -> basalt.wire.v1.Yield
+	45,  // 16: basalt.wire.v1.Envelope.shrink:type_name -> basalt.wire.v1.Shrink
+	46,  // 17: basalt.wire.v1.Envelope.condemn:type_name -> basalt.wire.v1.Condemn
+	56,  // 18: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
+	59,  // 19: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
+	71,  // 20: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	73,  // 21: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	74,  // 22: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	75,  // 23: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	79,  // 24: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	80,  // 25: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	82,  // 26: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	83,  // 27: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	68,  // 28: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
+	69,  // 29: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
+	76,  // 30: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	77,  // 31: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	61,  // 32: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
+	62,  // 33: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
+	64,  // 34: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
+	65,  // 35: basalt.wire.v1.Envelope.rooms:type_name -> basalt.wire.v1.Rooms
+	51,  // 36: basalt.wire.v1.Envelope.supply:type_name -> basalt.wire.v1.Supply
+	52,  // 37: basalt.wire.v1.Envelope.unplaced:type_name -> basalt.wire.v1.Unplaced
 	10,  // 38: basalt.wire.v1.LimitsRecord.capability:type_name -> basalt.wire.v1.Amount
 	10,  // 39: basalt.wire.v1.LimitsRecord.guarantee:type_name -> basalt.wire.v1.Amount
 	10,  // 40: basalt.wire.v1.LimitsRecord.deserved:type_name -> basalt.wire.v1.Amount
-	20,  // 41: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
-	0,   // 42: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
-	13,  // 43: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 44: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 45: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
-	1,   // 46: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
-	23,  // 47: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
-	25,  // 48: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
-	22,  // 49: basalt.wire.v1.ReservationRecord.condemned:type_name -> basalt.wire.v1.SurplusPod
-	25,  // 50: basalt.wire.v1.ReservationRecord.shrinks:type_name -> basalt.wire.v1.Yielding
-	59,  // 51: basalt.wire.v1.ReservationRecord.within:type_name -> basalt.wire.v1.Label
-	10,  // 52: basalt.wire.v1.ReservationRecord.most:type_name -> basalt.wire.v1.Amount
-	10,  // 53: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
-	2,   // 54: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
-	24,  // 55: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
-	10,  // 56: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 57: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
-	13,  // 58: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 59: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 60: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
-	2,   // 61: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 62: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
-	27,  // 63: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
-	28,  // 64: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
-	10,  // 65: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
-	10,  // 66: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
-	13,  // 67: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 68: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 69: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
-	11,  // 70: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 71: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
-	13,  // 72: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
-	13,  // 73: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 74: basalt.wire.v1.Close.rule:type_name -> basalt.wire.v1.Rule
-	10,  // 75: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
-	11,  // 76: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
-	3,   // 77: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
-	10,  // 78: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 79: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
-	2,   // 80: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
-	38,  // 81: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
-	39,  // 82: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
-	40,  // 83: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
-	10,  // 84: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
-	10,  // 85: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
-	10,  // 86: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
-	13,  // 87: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 88: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
-	13,  // 89: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
-	24,  // 90: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
-	59,  // 91: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
-	13,  // 92: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
-	25,  // 93: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
-	13,  // 94: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
-	22,  // 95: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
-	25,  // 96: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
-	22,  // 97: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
-	13,  // 98: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
-	47,  // 99: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
-	10,  // 100: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
-	10,  // 101: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
-	10,  // 102: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
-	10,  // 103: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
-	10,  // 104: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
-	10,  // 105: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
-	10,  // 106: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
-	10,  // 107: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
-	13,  // 108: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 109: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
-	10,  // 110: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
-	10,  // 111: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 112: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
-	53,  // 113: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
-	10,  // 114: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	105, // 115: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
-	13,  // 116: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
-	11,  // 117: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
-	52,  // 118: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
-	54,  // 119: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
-	12,  // 120: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
-	56,  // 121: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
-	59,  // 122: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
-	59,  // 123: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
-	56,  // 124: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
-	57,  // 125: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	82,  // 126: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
-	56,  // 127: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
-	52,  // 128: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
-	62,  // 129: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
-	62,  // 130: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
-	52,  // 131: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
-	65,  // 132: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
-	10,  // 133: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
-	66,  // 134: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
-	10,  // 135: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
-	52,  // 136: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	69,  // 137: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 138: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	52,  // 139: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	71,  // 140: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 141: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 142: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 143: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	77,  // 144: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 145: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	56,  // 146: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 147: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	80,  // 148: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 149: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 150: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 151: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	83,  // 152: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	82,  // 153: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	88,  // 154: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	47,  // 155: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 156: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 157: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	69,  // 158: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	95,  // 159: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	47,  // 160: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 161: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	96,  // 162: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	47,  // 163: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 164: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	6,   // 165: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 166: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	98,  // 167: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	99,  // 168: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 169: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 170: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	101, // 171: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	102, // 172: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	47,  // 173: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	47,  // 174: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 175: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	103, // 176: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	103, // 177: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 178: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	92,  // 179: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	104, // 180: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	13,  // 181: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
-	2,   // 182: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 183: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 184: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 185: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	86,  // 186: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	84,  // 187: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	89,  // 188: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	91,  // 189: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	97,  // 190: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	93,  // 191: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
-	8,   // 192: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	87,  // 193: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	85,  // 194: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	90,  // 195: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	92,  // 196: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	100, // 197: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	94,  // 198: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
-	192, // [192:199] is the sub-list for method output_type
-	185, // [185:192] is the sub-list for method input_type
-	185, // [185:185] is the sub-list for extension type_name
-	185, // [185:185] is the sub-list for extension extendee
-	0,   // [0:185] is the sub-list for field type_name
+	21,  // 41: basalt.wire.v1.LimitsRecord.policy:type_name -> basalt.wire.v1.QueuePolicy
+	20,  // 42: basalt.wire.v1.LimitsRecord.user_limits:type_name -> basalt.wire.v1.UserLimit
+	10,  // 43: basalt.wire.v1.UserLimit.capability:type_name -> basalt.wire.v1.Amount
+	0,   // 44: basalt.wire.v1.QueuePolicy.reclaim:type_name -> basalt.wire.v1.Reclaim
+	13,  // 45: basalt.wire.v1.ReservationRecord.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 46: basalt.wire.v1.ReservationRecord.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 47: basalt.wire.v1.ReservationRecord.rank:type_name -> basalt.wire.v1.Rank
+	1,   // 48: basalt.wire.v1.ReservationRecord.state:type_name -> basalt.wire.v1.ReservationState
+	24,  // 49: basalt.wire.v1.ReservationRecord.claim:type_name -> basalt.wire.v1.ClaimRecord
+	26,  // 50: basalt.wire.v1.ReservationRecord.yields:type_name -> basalt.wire.v1.Yielding
+	23,  // 51: basalt.wire.v1.ReservationRecord.condemned:type_name -> basalt.wire.v1.SurplusPod
+	26,  // 52: basalt.wire.v1.ReservationRecord.shrinks:type_name -> basalt.wire.v1.Yielding
+	60,  // 53: basalt.wire.v1.ReservationRecord.within:type_name -> basalt.wire.v1.Label
+	10,  // 54: basalt.wire.v1.ReservationRecord.most:type_name -> basalt.wire.v1.Amount
+	10,  // 55: basalt.wire.v1.SurplusPod.amounts:type_name -> basalt.wire.v1.Amount
+	2,   // 56: basalt.wire.v1.ClaimRecord.rule:type_name -> basalt.wire.v1.Rule
+	25,  // 57: basalt.wire.v1.ClaimRecord.victims:type_name -> basalt.wire.v1.Victim
+	10,  // 58: basalt.wire.v1.ClaimRecord.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 59: basalt.wire.v1.ClaimRecord.lacked:type_name -> basalt.wire.v1.Amount
+	13,  // 60: basalt.wire.v1.Victim.gang:type_name -> basalt.wire.v1.GangRef
+	23,  // 61: basalt.wire.v1.Victim.pods:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 62: basalt.wire.v1.Yielding.to:type_name -> basalt.wire.v1.GangRef
+	2,   // 63: basalt.wire.v1.Yielding.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 64: basalt.wire.v1.IntentsRecord.gangs:type_name -> basalt.wire.v1.GangRef
+	28,  // 65: basalt.wire.v1.IntentsRecord.demands:type_name -> basalt.wire.v1.Demand
+	29,  // 66: basalt.wire.v1.IntentsRecord.rows:type_name -> basalt.wire.v1.IntentRow
+	10,  // 67: basalt.wire.v1.Demand.amounts:type_name -> basalt.wire.v1.Amount
+	10,  // 68: basalt.wire.v1.Demand.attach:type_name -> basalt.wire.v1.Amount
+	13,  // 69: basalt.wire.v1.Reserve.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 70: basalt.wire.v1.Reserve.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 71: basalt.wire.v1.Reserve.bound:type_name -> basalt.wire.v1.Amount
+	11,  // 72: basalt.wire.v1.Reserve.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 73: basalt.wire.v1.Reserve.trace:type_name -> basalt.wire.v1.Trace
+	13,  // 74: basalt.wire.v1.Unreserve.gang:type_name -> basalt.wire.v1.GangRef
+	13,  // 75: basalt.wire.v1.Close.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 76: basalt.wire.v1.Close.rule:type_name -> basalt.wire.v1.Rule
+	10,  // 77: basalt.wire.v1.Granted.demand:type_name -> basalt.wire.v1.Amount
+	11,  // 78: basalt.wire.v1.Granted.rank:type_name -> basalt.wire.v1.Rank
+	3,   // 79: basalt.wire.v1.Denied.reason:type_name -> basalt.wire.v1.DenyReason
+	10,  // 80: basalt.wire.v1.Denied.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 81: basalt.wire.v1.Stuck.gang:type_name -> basalt.wire.v1.GangRef
+	2,   // 82: basalt.wire.v1.Mandate.rule:type_name -> basalt.wire.v1.Rule
+	39,  // 83: basalt.wire.v1.Mandate.lacks:type_name -> basalt.wire.v1.Lack
+	40,  // 84: basalt.wire.v1.Mandate.sides:type_name -> basalt.wire.v1.Side
+	41,  // 85: basalt.wire.v1.Mandate.candidates:type_name -> basalt.wire.v1.Candidate
+	10,  // 86: basalt.wire.v1.Mandate.at_least:type_name -> basalt.wire.v1.Amount
+	10,  // 87: basalt.wire.v1.Side.above:type_name -> basalt.wire.v1.Amount
+	10,  // 88: basalt.wire.v1.Side.spare:type_name -> basalt.wire.v1.Amount
+	13,  // 89: basalt.wire.v1.Candidate.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 90: basalt.wire.v1.Candidate.demand:type_name -> basalt.wire.v1.Amount
+	13,  // 91: basalt.wire.v1.Claim.gang:type_name -> basalt.wire.v1.GangRef
+	25,  // 92: basalt.wire.v1.Claim.victims:type_name -> basalt.wire.v1.Victim
+	60,  // 93: basalt.wire.v1.Claim.within:type_name -> basalt.wire.v1.Label
+	13,  // 94: basalt.wire.v1.Yield.gang:type_name -> basalt.wire.v1.GangRef
+	26,  // 95: basalt.wire.v1.Yield.to:type_name -> basalt.wire.v1.Yielding
+	13,  // 96: basalt.wire.v1.Shrink.gang:type_name -> basalt.wire.v1.GangRef
+	23,  // 97: basalt.wire.v1.Shrink.pods:type_name -> basalt.wire.v1.SurplusPod
+	26,  // 98: basalt.wire.v1.Shrink.to:type_name -> basalt.wire.v1.Yielding
+	23,  // 99: basalt.wire.v1.Shrink.condemned:type_name -> basalt.wire.v1.SurplusPod
+	13,  // 100: basalt.wire.v1.Condemn.gang:type_name -> basalt.wire.v1.GangRef
+	48,  // 101: basalt.wire.v1.QueueUsages.queues:type_name -> basalt.wire.v1.QueueUsage
+	10,  // 102: basalt.wire.v1.QueueUsage.charged:type_name -> basalt.wire.v1.Amount
+	10,  // 103: basalt.wire.v1.QueueUsage.capability:type_name -> basalt.wire.v1.Amount
+	10,  // 104: basalt.wire.v1.QueueUsage.guarantee:type_name -> basalt.wire.v1.Amount
+	10,  // 105: basalt.wire.v1.QueueUsage.deserved:type_name -> basalt.wire.v1.Amount
+	10,  // 106: basalt.wire.v1.QueueUsage.fair_share:type_name -> basalt.wire.v1.Amount
+	10,  // 107: basalt.wire.v1.QueueUsage.wanted:type_name -> basalt.wire.v1.Amount
+	10,  // 108: basalt.wire.v1.QueueUsage.promised:type_name -> basalt.wire.v1.Amount
+	10,  // 109: basalt.wire.v1.QueueUsage.yielding:type_name -> basalt.wire.v1.Amount
+	13,  // 110: basalt.wire.v1.Known.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 111: basalt.wire.v1.Supply.free:type_name -> basalt.wire.v1.Amount
+	10,  // 112: basalt.wire.v1.Supply.own:type_name -> basalt.wire.v1.Amount
+	10,  // 113: basalt.wire.v1.Unplaced.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 114: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
+	54,  // 115: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
+	10,  // 116: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
+	106, // 117: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	13,  // 118: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
+	11,  // 119: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
+	53,  // 120: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
+	55,  // 121: basalt.wire.v1.HoldRequest.pods:type_name -> basalt.wire.v1.PodWant
+	12,  // 122: basalt.wire.v1.HoldRequest.trace:type_name -> basalt.wire.v1.Trace
+	57,  // 123: basalt.wire.v1.HoldRequest.beside:type_name -> basalt.wire.v1.Held
+	60,  // 124: basalt.wire.v1.HoldRequest.within:type_name -> basalt.wire.v1.Label
+	60,  // 125: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
+	57,  // 126: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
+	58,  // 127: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
+	83,  // 128: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	57,  // 129: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
+	53,  // 130: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
+	63,  // 131: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
+	63,  // 132: basalt.wire.v1.Probed.domains:type_name -> basalt.wire.v1.Domain
+	53,  // 133: basalt.wire.v1.RoomProbe.classes:type_name -> basalt.wire.v1.PodClass
+	66,  // 134: basalt.wire.v1.Rooms.nodes:type_name -> basalt.wire.v1.NodeRoom
+	10,  // 135: basalt.wire.v1.NodeRoom.free:type_name -> basalt.wire.v1.Amount
+	67,  // 136: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
+	10,  // 137: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
+	53,  // 138: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
+	70,  // 139: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	13,  // 140: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	53,  // 141: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	72,  // 142: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 143: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 144: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 145: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	78,  // 146: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 147: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	57,  // 148: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 149: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	81,  // 150: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 151: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 152: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 153: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	84,  // 154: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	83,  // 155: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	89,  // 156: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	48,  // 157: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 158: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 159: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	70,  // 160: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	96,  // 161: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	48,  // 162: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 163: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	97,  // 164: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	48,  // 165: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
+	48,  // 166: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	6,   // 167: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 168: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	99,  // 169: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	100, // 170: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 171: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 172: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	102, // 173: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	103, // 174: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	48,  // 175: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	48,  // 176: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 177: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	104, // 178: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	104, // 179: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 180: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	93,  // 181: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	105, // 182: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	13,  // 183: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
+	2,   // 184: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 185: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 186: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 187: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	87,  // 188: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	85,  // 189: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	90,  // 190: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	92,  // 191: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	98,  // 192: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	94,  // 193: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
+	8,   // 194: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	88,  // 195: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	86,  // 196: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	91,  // 197: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	93,  // 198: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	101, // 199: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	95,  // 200: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
+	194, // [194:201] is the sub-list for method output_type
+	187, // [187:194] is the sub-list for method input_type
+	187, // [187:187] is the sub-list for extension type_name
+	187, // [187:187] is the sub-list for extension extendee
+	0,   // [0:187] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -10308,14 +10437,14 @@ func file_basalt_proto_init() {
 		(*Envelope_Unplaced)(nil),
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[13].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   99,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

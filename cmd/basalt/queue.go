@@ -219,7 +219,42 @@ func policyOf(s *v1beta1.QueueSpec) string {
 			out = append(out, d.of+" "+d.said.Duration.String())
 		}
 	}
+	if n := len(s.UserLimits); n > userLimitsShown {
+		out = append(out, fmt.Sprintf("%d limits of users", n))
+	} else {
+		for _, l := range s.UserLimits {
+			out = append(out, limitOf(l))
+		}
+	}
 	return strings.Join(out, ", ")
+}
+
+// userLimitsShown is how many limits of users are in a line; of more than that it says how many there are.
+const userLimitsShown = 3
+
+// limitOf says whom an entry of spec.userLimits limits, and to what.
+func limitOf(l v1beta1.UserLimit) string {
+	whose := "each user at most"
+	for _, list := range []struct {
+		one, all string
+		names    []string
+	}{{"user", "users", l.Users}, {"group", "groups", l.Groups}} {
+		switch n := len(list.names); {
+		case n == 1:
+			whose = list.one + " " + api.Shorten(list.names[0], 40) + " at most"
+		case n > 1:
+			whose = fmt.Sprintf("%d %s at most", n, list.all)
+		}
+	}
+	var most []string
+	for _, name := range slices.Sorted(maps.Keys(l.Capability)) {
+		text := string(name)
+		if name == api.ResourceGangs {
+			text = "gangs"
+		}
+		most = append(most, plain(l.Capability[name])+" "+text)
+	}
+	return whose + " " + strings.Join(most, " and ")
 }
 
 func queueSwitchCommand(verb, short string, closed bool) *cobra.Command {

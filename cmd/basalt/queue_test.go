@@ -66,10 +66,19 @@ func TestPrintPolicies(t *testing.T) {
 			ReclaimMinRuntime: &metav1.Duration{Duration: 10 * time.Minute}, PreemptionDelay: &metav1.Duration{}}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1beta1.QueueSpec{Reclaimable: new(true)}, Status: &v1beta1.QueueStatus{}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: v1beta1.QueueSpec{UserLimits: []v1beta1.UserLimit{
+			{Users: []string{"alice"}, Capability: v1.ResourceList{"cpu": resource.MustParse("64")}},
+			{Groups: []string{"a", "b"}, Capability: v1.ResourceList{"cpu": resource.MustParse("1500m")}},
+			{Each: true, Capability: v1.ResourceList{"cpu": resource.MustParse("8"),
+				api.ResourceGangs: resource.MustParse("2")}}}},
+			Status: &v1beta1.QueueStatus{}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: v1beta1.QueueSpec{UserLimits: make([]v1beta1.UserLimit, 64)},
+			Status: &v1beta1.QueueStatus{}},
 	}, false)
 	for _, want := range []string{"READY  MESSAGE",
 		"  not reclaimable, reclaims FairShare, preempts PreemptLowerPriority, min before reclaim 10m0s, delay 0s\n",
-		"not seen by Basalt yet"} {
+		"user alice at most 64 cpu, 2 groups at most 1500m cpu, each user at most 8 cpu and 2 gangs\n",
+		"64 limits of users\n", "not seen by Basalt yet"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("want %q in\n%s", want, b.String())
 		}

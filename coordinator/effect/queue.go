@@ -39,6 +39,9 @@ func QueueSeen(q *v1beta1.Queue) coordinator.QueueSeen {
 			ev.Deserved, err = readLimits("spec.deserved", q.Spec.Deserved)
 		}
 		if err == nil {
+			ev.UserLimits, err = userLimits(q.Spec.UserLimits)
+		}
+		if err == nil {
 			ev.Policy, err = policy(&q.Spec)
 		}
 	}
@@ -46,6 +49,44 @@ func QueueSeen(q *v1beta1.Queue) coordinator.QueueSeen {
 		ev.Invalid = err.Error()
 	}
 	return ev
+}
+
+// userLimits reads spec.userLimits.
+func userLimits(in []v1beta1.UserLimit) (out []*wire.UserLimit, err error) {
+	if n := len(in); n > v1beta1.MaxUserLimits {
+		return nil, fmt.Errorf("spec.userLimits: it has %d entries, the limit is %d", n, v1beta1.MaxUserLimits)
+	}
+	for i, l := range in {
+		field := fmt.Sprintf("spec.userLimits[%d]", i)
+		kinds := 0
+		for _, list := range [][]string{l.Users, l.Groups} {
+			if len(list) > 0 {
+				kinds++
+			}
+			if n := len(list); n > v1beta1.MaxUserNames {
+				return nil, fmt.Errorf("%s: it names %d users or groups, the limit is %d", field, n, v1beta1.MaxUserNames)
+			}
+			for _, name := range list {
+				if len(name) == 0 || len(name) > api.MaxUserName {
+					return nil, fmt.Errorf("%s: %q has %d bytes: from 1 to %d", field, api.Shorten(name, maxWord),
+						len(name), api.MaxUserName)
+				}
+			}
+		}
+		if l.Each {
+			kinds++
+		}
+		if kinds != 1 {
+			return nil, fmt.Errorf("%s: exactly one of users, groups and each says whose limit it is", field)
+		}
+		capability, err := readLimits(field+".capability", l.Capability)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &wire.UserLimit{Users: l.Users, Groups: l.Groups, Each: l.Each,
+			Capability: wire.FromResources(capability)})
+	}
+	return out, nil
 }
 
 // weight reads spec.weight.

@@ -49,6 +49,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 			a.nodes = g.search.nodes
 		}
 	}
+	a.user, a.groups = userOf(g)
 	a.serial = c.serial(g)
 	g.charge.request(a, c.now)
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
@@ -88,7 +89,7 @@ func (c *Core) sendReserve(g *gang) {
 		Patient: patient, Term: c.term, Pods: a.names, Started: a.started,
 		Preemptible: g.preemptible(), Kept: g.kept(), Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 		Mends:  a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
-		RunsMs: a.runs.Milliseconds(),
+		RunsMs: a.runs.Milliseconds(), User: a.user, Groups: api.Groups(a.groups),
 	}}})
 }
 

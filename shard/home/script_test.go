@@ -288,8 +288,9 @@ func (s *script) run(line string) []string {
 			Ours: !w.has("foreign"), Node: w.value["node"], Deleting: w.has("deleting"), Gated: w.has("gated"),
 			Finished: w.has("finished") || w.has("failed"), End: api.End{Succeeded: w.has("finished")},
 			PreemptionNever: w.has("never"), Lent: w.has("lent"),
-			Runs:  api.Runs{GraceSeconds: int32(w.num("grace")), LimitSeconds: int32(w.num("limit"))},
-			Owner: max(uint64(flag01(w.has("owned"))), uint64(w.num("owner"))),
+			Runs: api.Runs{GraceSeconds: int32(w.num("grace")), LimitSeconds: int32(w.num("limit"))},
+			Maker: api.Maker{Owner: max(uint64(flag01(w.has("owned"))), uint64(w.num("owner"))), User: w.value["user"],
+				Group: strings.ReplaceAll(w.value["groups"], "+", "\n")},
 			Group: w.value["group"], Queue: w.value["queue"], Priority: w.num("priority"), Class: api.NewClass(cores(w.toNum(w.or("cpu", "1")), 1).Add(devices(w.value["devices"])), nil),
 			Condition: api.Refusal{Reason: w.value["shows"]}, Gang: w.value["gang"], Unbound: w.has("unbound"),
 			Note: strings.ReplaceAll(w.value["note"], "_", " ")}
@@ -399,6 +400,8 @@ func (s *script) run(line string) []string {
 			g.Spec.ScheduleTimeoutSeconds = &seconds
 		}
 		g.Spec.StaleAfter = w.duration("stale")
+		g.Annotations = map[string]string{api.AnnotationUser: w.value["user"],
+			api.AnnotationGroups: strings.ReplaceAll(w.value["groups"], "+", "\n")}
 		if w.value["limit"] != "" {
 			seconds := int32(w.num("limit"))
 			g.Spec.MaxRuntimeSeconds = &seconds
@@ -965,6 +968,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if m.Claims {
 			out += " claims"
+		}
+		if m.GetUser() != "" {
+			out += fmt.Sprintf(" of %s %v", m.GetUser(), m.GetGroups())
 		}
 		if m.GetRunsMs() > 0 {
 			out += fmt.Sprintf(" runs %s", time.Duration(m.GetRunsMs())*time.Millisecond)

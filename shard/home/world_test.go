@@ -519,7 +519,7 @@ func (w *world) gangOf(p *worldPod) string {
 func (p *worldPod) seen() *api.Pod {
 	return &api.Pod{UID: p.uid, ResourceVersion: strconv.FormatInt(p.rv, 10), Namespace: "ns", Name: p.name, Created: p.created, Ours: true, Node: p.node, GroupMin: p.least, GroupKind: p.kind(),
 		Finished: p.finished, End: api.End{Succeeded: p.finished}, Deleting: !p.deleting.IsZero(), Gated: p.gated,
-		Group: p.group, Queue: p.queue, Owner: uint64(flag01(p.owned)),
+		Group: p.group, Queue: p.queue, Maker: api.Maker{Owner: uint64(flag01(p.owned))},
 		Class: api.NewClass(cores(p.cpu, 1), nil), Condition: api.Refusal{Reason: p.reason}, Gang: p.boundFor}
 }
 

@@ -271,7 +271,11 @@ func floorOf(g *v1beta1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
 }
 
 func stripPodGroup(g *v1beta1.PodGroup) *v1beta1.PodGroup {
-	return &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+	if user, groups := api.UserOf(g.Annotations); user != "" {
+		out.Annotations = map[string]string{api.AnnotationUser: user, api.AnnotationGroups: groups}
+	}
+	return out
 }
 
 // Where releases of kube-scheduler differ, a shard follows the release of the API server, also while that is upgraded.

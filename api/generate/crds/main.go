@@ -112,6 +112,18 @@ func setDuration(spec apiextensions.JSONSchemaProps, name, least, most string) {
 	}
 }
 
+// userResources is how many resources an entry of spec.userLimits names at most: there may be 64 entries, and what all
+// rules may cost together is bounded.
+const userResources = 8
+
+// setUserLimits gives what users may be charged the rules of a capability.
+func setUserLimits(spec apiextensions.JSONSchemaProps) {
+	entry := spec.Properties["userLimits"].Items.Schema
+	list, n := entry.Properties["capability"], int64(userResources)
+	list.MaxProperties, list.XValidations = &n, limits
+	entry.Properties["capability"] = list
+}
+
 // fixed is the rule that a field of a PodGroup's spec never changes.
 func fixed(name string) apiextensions.ValidationRule {
 	return apiextensions.ValidationRule{
@@ -177,6 +189,7 @@ func complete(path string) error {
 			continue
 		}
 		setDurations(spec, "")
+		setUserLimits(spec)
 		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	}

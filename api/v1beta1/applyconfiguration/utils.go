@@ -40,6 +40,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1beta1.StampApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("TopologyConstraint"):
 		return &apiv1beta1.TopologyConstraintApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("UserLimit"):
+		return &apiv1beta1.UserLimitApplyConfiguration{}
 
 	}
 	return nil

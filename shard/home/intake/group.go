@@ -52,6 +52,8 @@ type Group struct {
 	StaleAfter time.Duration // spec.staleAfter, 0 for none
 	MaxRuntime time.Duration // spec.maxRuntimeSeconds, 0 for none
 
+	User, Groups string // who made it, as annotations say
+
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
 	Floor   api.Resources
@@ -110,6 +112,7 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	if edited {
 		g.MinCount, g.Roles, g.Floor, g.MaxRuntime = least, other.Roles, other.Floor, limit
 	}
+	g.User, g.Groups = api.UserOf(seen.Annotations)
 	g.Class = seen.Spec.PriorityClassName
 	g.Timeout = 0
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {

@@ -77,6 +77,10 @@ var effects = map[string]effect{
 		urgent: true, placing: true, pod: v1beta1.ReasonTooLong, hopeless: true,
 		next: "nothing, until its limit is shorter, or spec.maxRuntime of the queue longer",
 	},
+	v1beta1.ReasonUserLimit: {
+		charge: true, placing: true, pod: v1beta1.ReasonQuotaExceeded,
+		next: "it is admitted when other gangs of that user or group end",
+	},
 	v1beta1.ReasonUnsupportedConstraint: {
 		urgent: true, placing: true, pod: v1beta1.ReasonUnsupportedConstraint, atOnce: true, hopeless: true,
 		next: "nothing until the field named in the message is changed or removed",
@@ -395,6 +399,7 @@ func NoCoordinator() Reason {
 var denials = map[wire.DenyReason]string{
 	wire.DenyReason_DENY_SUPPLY:            v1beta1.ReasonSupplyExceeded,
 	wire.DenyReason_DENY_UNPREEMPTIBLE:     v1beta1.ReasonUnpreemptible,
+	wire.DenyReason_DENY_USER_LIMIT:        v1beta1.ReasonUserLimit,
 	wire.DenyReason_DENY_NEVER_FITS:        v1beta1.ReasonNeverFits,
 	wire.DenyReason_DENY_TOO_LARGE:         v1beta1.ReasonNeverFits,
 	wire.DenyReason_DENY_QUEUE_NOT_FOUND:   v1beta1.ReasonQueueNotFound,

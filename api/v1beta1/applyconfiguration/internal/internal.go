@@ -268,6 +268,33 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: staleAfter
             type:
               scalar: string
+          - name: userLimits
+            type:
+              list:
+                elementType:
+                  map:
+                    fields:
+                    - name: capability
+                      type:
+                        map:
+                          elementType:
+                            scalar: string
+                    - name: each
+                      type:
+                        scalar: boolean
+                    - name: groups
+                      type:
+                        list:
+                          elementType:
+                            scalar: string
+                          elementRelationship: atomic
+                    - name: users
+                      type:
+                        list:
+                          elementType:
+                            scalar: string
+                          elementRelationship: atomic
+                elementRelationship: atomic
           - name: weight
             type:
               scalar: numeric

@@ -74,6 +74,10 @@ type QueueSpecApplyConfiguration struct {
 	// The limit of gangs of the queue that say none, by spec.maxRuntimeSeconds of a PodGroup or by their pods. It is
 	// written as maxRuntime is, and if it is not set, the nearest ancestor that sets it decides.
 	DefaultRuntime *metav1.Duration `json:"defaultRuntime,omitempty"`
+	// What users may be charged in the queue and its descendants. For each gang the first entry counts that names its
+	// user, or a group of that user, or says each. A gang whose user has as much waits, and is in nobody's way. Lowering
+	// a limit evicts nothing.
+	UserLimits []UserLimitApplyConfiguration `json:"userLimits,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	Closed *bool `json:"closed,omitempty"`
 	// Which namespaces may use the queue and its descendants. A namespace must match the selector of the queue that it uses and of
@@ -206,6 +210,19 @@ func (b *QueueSpecApplyConfiguration) WithMaxRuntime(value metav1.Duration) *Que
 // If called multiple times, the DefaultRuntime field is set to the value of the last call.
 func (b *QueueSpecApplyConfiguration) WithDefaultRuntime(value metav1.Duration) *QueueSpecApplyConfiguration {
 	b.DefaultRuntime = &value
+	return b
+}
+
+// WithUserLimits adds the given value to the UserLimits field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the UserLimits field.
+func (b *QueueSpecApplyConfiguration) WithUserLimits(values ...*UserLimitApplyConfiguration) *QueueSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithUserLimits")
+		}
+		b.UserLimits = append(b.UserLimits, *values[i])
+	}
 	return b
 }
 
