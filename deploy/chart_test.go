@@ -86,7 +86,8 @@ func TestChartArchive(t *testing.T) {
 	if archive != filepath.Join(to, "basalt-0.1.0.tgz") {
 		t.Errorf("it was packed into %q", archive)
 	}
-	flags := []string{"--set", "monitoring.enabled=true,gangPolicies=true,volcano=write", "--kube-version", "1.37.0"}
+	flags := []string{"--set", "monitoring.enabled=true,gangPolicies=true,userPolicies=true,volcano=write",
+		"--kube-version", "1.37.0"}
 	folder := must[string](t)(run(t, "", "helm", append([]string{"template", "basalt", "chart"}, flags...)...))
 	packed := must[string](t)(run(t, "", "helm", append([]string{"template", "basalt", archive}, flags...)...))
 	if folder != packed {
@@ -440,8 +441,12 @@ func TestChartRefuses(t *testing.T) {
 			t.Errorf("%s: %q is missing in: %v", row.set, row.says, err)
 		}
 	}
-	if _, err := run(t, "", "helm", "template", "basalt", "chart", "--set", "gangPolicies=true", "--kube-version", "1.35.0"); err == nil || !strings.Contains(err.Error(), "gangPolicies: a MutatingAdmissionPolicy needs Kubernetes 1.36 or later") {
-		t.Errorf("gang policies for Kubernetes 1.35: %v", err)
+	for _, policies := range []string{"gangPolicies", "userPolicies"} {
+		_, err := run(t, "", "helm", "template", "basalt", "chart", "--set", policies+"=true", "--kube-version", "1.35.0")
+		if words := policies + ": a MutatingAdmissionPolicy needs Kubernetes 1.36 or later"; err == nil ||
+			!strings.Contains(err.Error(), words) {
+			t.Errorf("%s for Kubernetes 1.35: %v", policies, err)
+		}
 	}
 }
 

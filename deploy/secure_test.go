@@ -188,7 +188,7 @@ func TestVolcanoComponent(t *testing.T) {
 	for text, n := range map[string]int{
 		"- --volcano=write\n": 3, "- --scheduler-names=basalt,volcano\n": 2, "name: basalt-volcano\n": 6,
 		"policyName: basalt-volcano-podgroups\n": 1, "name: basalt-volcano-queues\n": 8,
-		"kind: ValidatingAdmissionPolicy\n": 9,
+		"kind: ValidatingAdmissionPolicy\n": 10,
 	} {
 		if got := strings.Count(with, text); got != n {
 			t.Errorf("%q is there %d times, want %d", text, got, n)
@@ -211,7 +211,7 @@ func TestCertManagerComponent(t *testing.T) {
 		base, with int
 	}{{"Secret", 8, 2}, {"Certificate", 0, 6}, {"Issuer", 0, 2}, {"StatefulSet", 2, 2}, {"Deployment", 3, 3}, {"Role",
 		1, 1}, {"APIService", 1, 1},
-		{"ClusterRole", 8, 7}} {
+		{"ClusterRole", 9, 8}} {
 		if b, w := count(base, row.kind), count(with, row.kind); b != row.base || w != row.with {
 			t.Errorf("%s: %d and %d, want %d and %d", row.kind, b, w, row.base, row.with)
 		}

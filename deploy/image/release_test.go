@@ -97,7 +97,8 @@ func wantRelease(t *testing.T, files map[string][]byte, version string, programs
 	chart := untar(t, files["basalt-0.1.0.tgz"])
 	if text := string(chart["basalt/Chart.yaml"]); !strings.Contains(text, "\nversion: 0.1.0\n") ||
 		!strings.Contains(text, "\nappVersion: "+version+"\n") ||
-		len(chart["basalt/base/rbac.yaml"]) == 0 || len(chart["basalt/base/gangs/workloads.yaml"]) == 0 {
+		len(chart["basalt/base/rbac.yaml"]) == 0 || len(chart["basalt/base/gangs/workloads.yaml"]) == 0 ||
+		len(chart["basalt/base/users/workloads.yaml"]) == 0 {
 		t.Errorf("the chart has %d files; Chart.yaml:\n%s", len(chart), text)
 	}
 }
