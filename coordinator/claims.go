@@ -23,16 +23,15 @@ import (
 //
 // A victim may also be no more than some pods of a gang that has more than its minimum (surplus.go).
 //
-// A claim is dropped when it is not lawful any more because limits were edited, when its gang gives up or asks for something else, and
-// when it takes too long. Who is not closed by then is spared. Who is closed stays closed. But its pods may never leave, for their node is dead
-// or they have a finalizer. Once they are overdue, what they have counts as all else again, so that the gang may be given another victim.
+// A claim is dropped when it is not lawful any more because limits were edited, when its gang gives up or asks for
+// something else, and when it takes too long. Victims that are not closed by then are released; closed ones stay
+// closed. Their pods may never leave, because their node is dead or they have a finalizer. Once they are overdue,
+// what they have counts as all else again, so that the gang may be given another victim.
 
 const (
-	claimFor   = time.Minute      // a claim may take so much longer than its victims' pods may take to leave,
-	graceMost  = time.Hour        // of which no more counts than this
-	claimBytes = 480 << 10        // of the names in a claim
-	yieldEvery = 5 * time.Second  // between two Yields to a home
-	saidFor    = 30 * time.Second // a home is told for so long that a claim was dropped
+	claimBytes = 480 << 10       // of the names in a claim
+	yieldEvery = 5 * time.Second // between two Yields to a home
+	saidFor    = 6 * yieldEvery  // a home is told for so long that a claim was dropped
 )
 
 // claim judges a plan.
@@ -86,7 +85,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 		return nil, "its pods are charged elsewhere"
 	}
 	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.tree.version,
-		until: now.Add(min(time.Duration(max(0, m.GetGraceMs()))*time.Millisecond, graceMost) + claimFor)}
+		until: now.Add(min(time.Duration(max(0, m.GetGraceMs()))*time.Millisecond, api.GraceMost) + api.Overdue)}
 	a := g.ask()
 	if r != nil {
 		cl.promised, cl.lacked = r.delta, a.lacksOfNodes()
@@ -165,7 +164,7 @@ func (c *Core) accept(b *batch, from api.Incarnation, x *claim, m *wire.Claim) {
 	}
 }
 
-// awaitsNobody is said of a gang that has what it claimed, or asks anew.
+// awaitsNobody is said of a gang that has what it claimed, or asks again.
 func (r *reservation) awaitsNobody() { r.awaits, r.within = nil, nil }
 
 // enforce lets a claim count.

@@ -128,7 +128,7 @@ func (cfg Config) withDefaults() Config {
 	set(&cfg.EarmarkRest, 2*time.Minute)
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
-	set(&cfg.PatientFor, 2*time.Minute)
+	set(&cfg.PatientFor, api.PatientFor)
 	set(&cfg.HalfGoneLimit, 30*time.Second)
 	set(&cfg.FirstTable, time.Second)
 	set(&cfg.JoinEvery, 500*time.Millisecond)

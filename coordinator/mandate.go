@@ -22,13 +22,13 @@ import (
 // (doc.go).
 
 const (
-	mandatesAtOnce = 64                     // that are open,
-	mandatesKept   = 16                     // of which so many are for tenants that have none
-	mandateFor     = 10 * time.Second       // a mandate ends if no plan came by then
-	stuckFor       = time.Minute            // a gang counts as stuck for so long after it said so
-	pauseFirst     = 10 * time.Second       // before a gang for which no plan was found gets another mandate; it doubles up to
-	pauseMost      = 10 * time.Minute       // this
-	staleFirst     = 500 * time.Millisecond // the same for one whose plan was overtaken by what others did
+	mandatesAtOnce = 64               // that are open,
+	mandatesKept   = 16               // of which so many are for tenants that have none
+	mandateFor     = 10 * time.Second // a mandate ends if no plan came by then
+	stuckFor       = time.Minute      // a home's word is relied on for so long: that a gang is stuck, or spares pods
+	pauseFirst     = 10 * time.Second // before a gang for which no plan was found gets another mandate; it doubles up to
+	pauseMost      = 60 * pauseFirst  // this
+	staleFirst     = pauseFirst / 20  // the same for one whose plan was overtaken by what others did
 
 	consideredAtOnce = 64               // gangs that a Tick looks at, or a queue more
 	firstOfTenant    = 16               // those of a namespace in a queue, the first in its order that may get a mandate
@@ -524,7 +524,7 @@ func (g *gang) home() (api.Incarnation, uint64) {
 
 // barLowered has gangs of such queues, and of those beside them, keep others from borrowing from this transaction on.
 // The next Tick would be too late: what has become free would be lent in the meantime, and evicted again. Not by fair
-// shares, which are made anew at a Tick: by those of before, gangs were kept waiting that were entitled, and others
+// shares, which are recomputed at a Tick: by those of before, gangs were kept waiting that were entitled, and others
 // evicted later on.
 func (c *Core) barLowered(now time.Time) {
 	lowered := c.ledger.lowered

@@ -19,7 +19,7 @@ func (r *reservation) pastLimit() int64 {
 	case r.runs <= 0:
 		return math.MaxInt64
 	case len(r.awaits) > 0: // it may have started when those had left
-		return api.AddSat(r.granted, api.AddSat(r.runs, graceMost.Milliseconds()))
+		return api.AddSat(r.granted, api.AddSat(r.runs, api.GraceMost.Milliseconds()))
 	}
 	return api.AddSat(r.granted, r.runs)
 }

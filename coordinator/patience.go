@@ -26,9 +26,6 @@ type patient struct {
 	since, until time.Time
 }
 
-// findsRoom is how long a gang that was granted something may take until it says that it lacks room.
-const findsRoom = 5 * time.Second
-
 // keepsOut reports whether another gang, which is granted something, cannot be the patient one in its place.
 func (p patient) keepsOut(now time.Time, g *gang) bool {
 	switch {
@@ -37,7 +34,7 @@ func (p patient) keepsOut(now time.Time, g *gang) bool {
 	case p.gang.stuck != nil && !p.gang.stuck.seen.Before(p.since):
 		return p.gang.foundNoRoom(now)
 	}
-	return now.Before(p.since.Add(findsRoom)) && g.res.demand.Fits(p.gang.res.demand)
+	return now.Before(p.since.Add(youngFor)) && g.res.demand.Fits(p.gang.res.demand)
 }
 
 // patience is who is the patient one of each kind of device.

@@ -26,7 +26,7 @@ const (
 // none.
 const (
 	wantedEvery = 5 * time.Second
-	sharesEvery = time.Minute
+	sharesEvery = 12 * wantedEvery
 )
 
 // reported is what was said of a queue to its home, and to the Queue's finalizers.

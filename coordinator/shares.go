@@ -10,11 +10,11 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Fair shares. What a queue could have, if all that is charged and all that waits were divided anew: each child of a queue gets what it
-// deserves or what it wants, whichever is less. The rest goes to those that want more, the children with the highest priority first,
-// and among equals so that their dominant shares of it grow in proportion to their weights, until each has what it wants or a resource
-// is used up. Children without a weight come after those that have one. From root down, for what a child gets is what its own children
-// divide.
+// Fair shares. What a queue could have, if all that is charged and all that waits were divided again: each child of a
+// queue gets what it deserves or what it wants, whichever is less. The rest goes to those that want more, the children
+// with the highest priority first, and among equals so that their dominant shares of it grow in proportion to their
+// weights, until each has what it wants or a resource is used up. Children without a weight come after those that have
+// one. From root down, because what a child gets is what its own children divide.
 //
 // Children of one priority want the vectors a_i above what they have; s_i is the dominant share of a_i, the largest
 // part of the queue's limit over the resources that they lack: of which they want more together than is left. At the

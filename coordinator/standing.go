@@ -14,8 +14,8 @@ import (
 // a gang its users hear the amounts, of the ancestors how they stand, and of other queues and gangs how many there are.
 
 const (
-	standingsFor = time.Second // how queues stand is found out no more often, whoever asks
-	nextAmong    = 16          // so many demand classes of a queue are looked through for its next gang
+	standingsFor = 10 * fairEvery // how queues stand is found out no more often, whoever asks
+	nextAmong    = 16             // so many demand classes of a queue are looked through for its next gang
 	claimsShown  = 10
 	usableShown  = 1000 // queues that a namespace may use
 )

@@ -37,10 +37,8 @@ import (
 // counts against others, and what is on its way out counts until it is gone. The gate is not asked again when it is granted: its pods have
 // been promised their rooms, and those who leave them are still charged then.
 
-const (
-	youngFor    = 5 * time.Second  // how long what was granted may be on its way to the nodes
-	unplacedFor = 15 * time.Second // how long an Unplaced holds; its home gives the reservation back before
-)
+// youngFor is how long what was granted may be on its way to the nodes. A gang that lacks room has said so by then.
+const youngFor = 5 * time.Second
 
 // supply is what is known of what the nodes have, beside the gate.
 type supply struct {
@@ -141,7 +139,7 @@ func (s *supply) pool(table *api.Table) {
 func (s *supply) age(now time.Time) {
 	root := s.ledger.tree.root
 	gate := root.gate
-	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= unplacedFor {
+	for len(s.unsaid) > 0 && now.Sub(s.unsaid[0].at) >= api.UnplacedFor {
 		if u := s.unsaid[0]; u.gang.res != nil && u.gang.res.unplacedAt.Equal(u.at) {
 			s.ledger.setUnplaced(u.gang, nil, false)
 		}

@@ -24,9 +24,6 @@ import (
 // What is condemned counts as on its way out until the record does not name the pod any more, and then it is not charged: another pod of
 // the gang does not get its place, but asks for it as any other that is to be added.
 
-// surplusRests is for how long no single pods are offered of a gang whose home refused some.
-const surplusRests = time.Minute
-
 // ask asks the home of a victim whether it can do without its pods, and reports whether it did. It says who is condemned already, which
 // has to be in the store.
 func (c *Core) ask(x *claim, v victim) bool {

@@ -28,7 +28,7 @@ const (
 	// heartbeat is how often a stream that said nothing since the last says so, silence after how long the other end gives it
 	// up.
 	heartbeat = time.Second
-	silence   = 4 * time.Second
+	silence   = 4 * heartbeat
 	// linger is how long a watch is kept that nobody asks for: when shards start, the first is asked by all for a moment.
 	linger = 5 * time.Second
 	// reopen is how long the API server may take to let a watch go on that it ended; callers can see for themselves then.

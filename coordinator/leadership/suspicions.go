@@ -12,7 +12,7 @@ const (
 	// CallAgain is the pause after each call that a suspected shard did not answer.
 	CallAgain = 300 * time.Millisecond
 	// ReviseEvery is how often shards that are taken for down are called again.
-	ReviseEvery = 3 * time.Second
+	ReviseEvery = 10 * CallAgain
 
 	calls = 3 // that a suspected shard must not answer
 )

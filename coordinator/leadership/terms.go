@@ -26,14 +26,14 @@ const (
 	// ResignWithin bounds giving back the leader key. A key that cannot be given back runs out with its lease.
 	ResignWithin = 2 * time.Second
 	// IdleAtMost is how long the leader key may be kept alive without a term before /livez fails. It is longer than ResignWithin.
-	IdleAtMost = 10 * time.Second
+	IdleAtMost = 5 * ResignWithin
 
 	// CampaignPause is the pause after a campaign that failed.
-	CampaignPause = 500 * time.Millisecond
+	CampaignPause = 2 * ShortestPause
 	// ShortestPause is the pause after a term that ended early. It doubles up to LongestPause while terms go on to end early. A
 	// term that lasted for LongestPause starts again with the shortest.
 	ShortestPause = 250 * time.Millisecond
-	LongestPause  = 5 * time.Second
+	LongestPause  = 20 * ShortestPause
 )
 
 // Step is what the process does now.

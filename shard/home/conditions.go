@@ -19,8 +19,7 @@ import (
 
 const (
 	kinWithin     = time.Minute // for which a pod is told nothing while others like it find room
-	retellAfter   = time.Minute // before the words of a reason that a pod shows are written anew,
-	renumberAfter = time.Minute // and so much later where only numbers have changed
+	retellAfter   = time.Minute // between two messages of one reason; twice that where only numbers have changed
 	retellPause   = 2 * time.Second
 	retellsAtOnce = 5 // such writes a second
 )
@@ -77,7 +76,7 @@ func (c *reports) explainAt(g *gang, p *pod) (report.Reason, time.Time) {
 	if p.retells(r) {
 		at = api.Later(at, p.retellAt)
 		if c.gist(r.Message) == p.gist {
-			at = api.Later(at, p.retellAt.Add(renumberAfter))
+			at = api.Later(at, p.retellAt.Add(retellAfter))
 		}
 	}
 	return r, api.Later(at, p.explainAgain)

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"cmp"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -45,17 +46,14 @@ type Config struct {
 	PatientAfter time.Duration // 1 min: a gang that has waited so long requests to be the one that keeps what it holds
 	PatientFor   time.Duration // 2 min: how long it keeps it
 
-	ConditionAfter     time.Duration // 10 s: a pod has waited so long before it is told why
-	ConditionBudget    int           // 50: such writes a second
-	ExplainBudget      int           // 100: classes of pods in a second that node shards are asked about (explain.go); less than 0 for none
-	EventBudget        int           // 50: Kubernetes events a second about what many objects can cause
-	StatusEvery        time.Duration // 1 s: between two status writes for the same PodGroup, and to gather what belongs together
-	UsageEvery         time.Duration // 2 s: between two status writes for the same Queue, whose usage changes with every gang
-	CountsEvery        time.Duration // 10 s: when only the counts of pods changed
-	StatusBudget       int           // 100: PodGroup status writes a second; less than 0 for none
-	UsageBudget        int           // 500: Queue status writes a second
-	CoordinatorQuiet   time.Duration // 5 s: an unanswered request means that no coordinator is there
-	StatusBackoffLimit time.Duration // 30 s: between two tries of a status write that fails, doubling from 1 s
+	ConditionAfter   time.Duration // 10 s: a pod has waited so long before it is told why
+	ConditionBudget  int           // 50: such writes a second
+	ExplainBudget    int           // 100: classes of pods in a second that node shards are asked about; < 0: none
+	EventBudget      int           // 50: Kubernetes events a second about what many objects can cause
+	StatusEvery      time.Duration // 1 s: between two status writes for a PodGroup; for a Queue twice that
+	StatusBudget     int           // 100: PodGroup status writes a second; less than 0 for none
+	UsageBudget      int           // 500: Queue status writes a second
+	CoordinatorQuiet time.Duration // 5 s: an unanswered request means that no coordinator is there
 }
 
 func (c *Config) setDefaults() {
@@ -67,16 +65,17 @@ func (c *Config) setDefaults() {
 		{&c.HoldFor, 10 * time.Second}, {&c.MendWithin, 3 * time.Second}, {&c.PrepareFor, 8 * time.Second}, {&c.VolumesWithin, 10 * time.Minute},
 		{&c.DoubtFor, 15 * time.Second}, {&c.GiveUpAfter, 10 * time.Second}, {&c.StallAfter, 2 * time.Second}, {&c.RollForward, 20 * time.Second},
 		{&c.StrayAfter, 10 * time.Second},
-		{&c.BackoffMin, 500 * time.Millisecond}, {&c.BackoffMax, 3 * time.Second},
+		{&c.BackoffMin, 500 * time.Millisecond},
 		{&c.RetryRoom, 30 * time.Second}, {&c.TryEvery, 2 * time.Second}, {&c.NeverAfter, 5 * time.Second},
-		{&c.PatientAfter, time.Minute}, {&c.PatientFor, 2 * time.Minute},
-		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second}, {&c.UsageEvery, 2 * time.Second}, {&c.CountsEvery, 10 * time.Second},
-		{&c.CoordinatorQuiet, 5 * time.Second}, {&c.StatusBackoffLimit, 30 * time.Second},
+		{&c.PatientAfter, time.Minute}, {&c.PatientFor, api.PatientFor},
+		{&c.ConditionAfter, 10 * time.Second}, {&c.StatusEvery, time.Second},
+		{&c.CoordinatorQuiet, 5 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
+	c.BackoffMax = cmp.Or(c.BackoffMax, 6*c.BackoffMin)
 	for _, d := range []struct {
 		field *int
 		value int

@@ -52,8 +52,9 @@ func New(cfg Config) *Core {
 		view = topology.New()
 	}
 	statuses := report.Config{
-		Self: cfg.Self, StatusEvery: cfg.StatusEvery, UsageEvery: cfg.UsageEvery, CountsEvery: cfg.CountsEvery,
-		StatusBackoffLimit: cfg.StatusBackoffLimit, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
+		Self: cfg.Self, StatusEvery: cfg.StatusEvery,
+		UsageEvery: 2 * cfg.StatusEvery, CountsEvery: 10 * cfg.StatusEvery,
+		StatusBackoffLimit: 30 * cfg.StatusEvery, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
 	}
 	base := &common{Counters: &Counters{}, cfg: cfg, objects: intake.New(), pods: map[string]*pod{},
 		gangs:          map[string]*gang{},

@@ -34,9 +34,8 @@ type reasons struct {
 // Each class is asked about at most once in explainEvery, for all gangs that have pods of it, and the questions of one namespace have
 // a budget.
 const (
-	explainEvery  = 5 * time.Second // between two questions about a class,
-	explainMost   = time.Minute     // and at most, while the last answers are not of all nodes
-	explainWithin = 2 * time.Second // a shard that has not answered by then is left out
+	explainEvery = 5 * time.Second   // between two questions about a class,
+	explainMost  = 12 * explainEvery // and at most, while the last answers are not of all nodes
 
 	maxConstraints = 3   // of a kind, that are named,
 	maxConstraint  = 200 // each with no more bytes
@@ -379,7 +378,7 @@ func named(field, constraint string) string {
 func (c *reasons) endLateExplained() {
 	for _, serial := range api.SortedKeys(c.explanations.open) {
 		x := c.explanations.open[serial]
-		if !c.now.Before(x.asked.Add(explainWithin)) {
+		if !c.now.Before(x.asked.Add(c.cfg.SkipAfter)) {
 			c.endExplained(x)
 		}
 	}

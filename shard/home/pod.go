@@ -183,9 +183,9 @@ func newer(a, b string) string {
 // the pod or its group ends the rest. All of this is forgotten with the pod and the gang: an heir tries anew.
 
 const (
-	rejectedAtOnce = 2               // times that a pod is bound again at once
-	rejectedPause  = 5 * time.Second // for which it rests then, twice as long each time,
-	rejectedMost   = 5 * time.Minute // and at most
+	rejectedAtOnce = 2                  // times that a pod is bound again at once
+	rejectedPause  = 5 * time.Second    // for which it rests then, twice as long each time,
+	rejectedMost   = 60 * rejectedPause // and at most
 )
 
 // rejection is what is remembered of Bindings that the API server rejected, one after another.

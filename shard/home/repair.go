@@ -31,9 +31,6 @@ import (
 // but its gang is not charged for it any more, so another takes its place. Before Kubernetes deletes it nothing
 // happens: a node that is silent is not dead.
 
-// lostAfter is how long a pod stays past its grace until it is lost, though its node is ready.
-const lostAfter = time.Minute
-
 // isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
 // nothing that would take its place.
 func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
@@ -44,7 +41,7 @@ func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
 	silent := n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool {
 		return t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable
 	})
-	for _, at := range []time.Time{over, over.Add(lostAfter)} {
+	for _, at := range []time.Time{over, over.Add(api.Overdue)} {
 		if now.Before(at) {
 			if again.IsZero() || at.Before(*again) {
 				*again = at

@@ -59,12 +59,9 @@ type roomCall struct {
 // settled is how long after the last awaited pod is gone promises may take to become holds. Then the missing pods are searched.
 const settled = 10 * time.Second
 
-// leaveFor is how much longer than their grace period awaited pods may take to leave, and graceMost the longest that counts of it: as a claim
-// waits at the coordinator. Then a gang that is charged gives all back, and looks for other rooms: the node of a pod may be dead.
-const (
-	leaveFor  = time.Minute
-	graceMost = time.Hour
-)
+// Awaited pods may take api.Overdue longer than their grace period to leave, of which api.GraceMost counts at most,
+// as for a claim at the coordinator. Then a gang that is charged gives all back, and looks for other rooms: the node of
+// a pod may be dead.
 
 // worstRank takes no other gang's holds.
 func worstRank(g *gang) *wire.Rank {
@@ -236,7 +233,7 @@ func (c *Core) keepRooms(g *gang) bool {
 		if g.rooms.short.IsZero() {
 			g.rooms.short = c.now
 		}
-		until := g.rooms.short.Add(leaveFor)
+		until := g.rooms.short.Add(api.Overdue)
 		// There may be room in other domains, or nothing says which ones.
 		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.claims.inSlice(g, missing)) == 0) {
 			c.renounce(g)
@@ -323,9 +320,9 @@ func (c *evictions) awaitsInVain(g *gang) bool {
 	if r.since.IsZero() {
 		r.since = c.now
 	}
-	at := r.since.Add(leaveFor)
+	at := r.since.Add(api.Overdue)
 	if !c.now.Before(at) {
-		at = at.Add(min(c.graceOf(g.charge.awaits), graceMost))
+		at = at.Add(min(c.graceOf(g.charge.awaits), api.GraceMost))
 	}
 	if c.now.Before(at) {
 		c.wakeAt(g, at)

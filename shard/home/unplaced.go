@@ -9,7 +9,7 @@ import (
 )
 
 // unplacedAgain is how soon the same is said again.
-const unplacedAgain = 5 * time.Second
+const unplacedAgain = api.UnplacedFor / 3
 
 // unplaced is what the coordinator was told last of what a gang is charged and has no room for.
 type unplaced struct {

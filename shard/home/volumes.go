@@ -58,7 +58,7 @@ type trouble struct {
 // evicted, at most.
 const (
 	distrustFor = 10 * time.Minute
-	maxDistrust = 24 * time.Hour
+	maxDistrust = 144 * distrustFor // a day
 )
 
 // volumesReady has the volumes of a gang bound of which all Commits are prepared, and reports whether all of them are. When one has

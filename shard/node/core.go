@@ -59,7 +59,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	duration(&c.HoldTTL, 5*time.Second)
-	duration(&c.MaxHoldTTL, 30*time.Second)
+	duration(&c.MaxHoldTTL, 6*c.HoldTTL)
 	duration(&c.MaxPatientTTL, 10*time.Minute)
 	duration(&c.PreparedLimit, 10*time.Second)
 	duration(&c.ConfirmLimit, 30*time.Second)

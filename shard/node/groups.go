@@ -8,6 +8,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/shard/topology"
 )
 
 // groups are the pods that required anti-affinity terms match, one group for each term: pods that carry the term go to no node with a pod of the group, and
@@ -69,8 +70,7 @@ type kinKey struct {
 const (
 	groupsByNamespace = 1024 // different terms
 	anywhereCounts    = 16
-	groupKept         = time.Minute // without a pod that carries it
-	kinsKept          = 4096        // that are not looked through for those that nobody needs
+	kinsKept          = 4096 // that are not looked through for those that nobody needs
 	termsKept         = 4096
 	bareKept          = 4096
 	bareBytes         = 8 << 20
@@ -357,7 +357,7 @@ func (c *Core) sweepGroups() {
 		carried := c.cache.Avoided()
 		var gone []*group
 		for id, g := range s.byTerm {
-			if !carried[g.number] && c.now.Sub(g.used) >= groupKept {
+			if !carried[g.number] && c.now.Sub(g.used) >= topology.CountKept {
 				gone = append(gone, g)
 				delete(s.byTerm, id)
 				if s.made[g.by] -= g.weight; s.made[g.by] == 0 {

@@ -24,7 +24,7 @@ type intents struct {
 // How long a key waits after a compare failed, and after its record could not be written.
 const (
 	retryKey        = 100 * time.Millisecond
-	retryUnwritable = 30 * time.Second
+	retryUnwritable = 300 * retryKey
 )
 
 // tidyKeys removes from the control store what it need not remember any more. Own keys go when all their rows are resolved,

@@ -243,10 +243,6 @@ func boundKind(p *api.Pod) cache.Kind {
 // gangOfBound returns the UID of the gang of a bound pod: a pod that others have bound is one of its own.
 func gangOfBound(p *api.Pod) string { return cmp.Or(p.Gang, p.UID) }
 
-// overdueAfter is how much longer than its grace period a pod that is being deleted may take to go. Then nobody counts on its room any more:
-// its node is dead, or somebody does not remove a finalizer.
-const overdueAfter = time.Minute
-
 // countGroups counts a pod without what it requests: it repels others, and is repelled, for as long as it is there.
 func (c *Core) countGroups(p *api.Pod, class *api.Class) {
 	k := c.kin(p.Namespace, p.Labels, p.Unlisted)

@@ -58,6 +58,6 @@ func (c *Core) leaves(p *api.Pod) {
 	if !p.Deleting {
 		delete(c.leaving, p.UID)
 	} else if _, known := c.leaving[p.UID]; !known {
-		c.leaving[p.UID] = c.now.Add(time.Duration(p.GraceSeconds)*time.Second + overdueAfter)
+		c.leaving[p.UID] = c.now.Add(time.Duration(p.GraceSeconds)*time.Second + api.Overdue)
 	}
 }

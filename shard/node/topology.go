@@ -218,7 +218,7 @@ func (c *Core) unhold(ruled bool, namespace, uid string) {
 // is on its way to the other domains, as far as is known here, the wait is brief: maybe none will come.
 const (
 	behindLimit = 2 * time.Second
-	behindBrief = 250 * time.Millisecond
+	behindBrief = behindLimit / 8
 )
 
 // behind is what a commit waits for.

@@ -11,13 +11,13 @@ import (
 const (
 	// countedByNamespace are different selectors that they ask for, and as many terms that they carry while they wait.
 	countedByNamespace = 1024
-	// carriedByNamespace are terms of all pods: those that wait in one process cannot have those left out that are bound
-	// by others.
+	// carriedByNamespace are terms of all pods: those that wait in one process cannot have those left out that are
+	// bound by others.
 	carriedByNamespace = 2 * countedByNamespace
 	anywhereCounts     = 16
 	// talliesByNamespace are of spreads: one selector may be counted by many topology keys, and on many sets of nodes.
 	talliesByNamespace = 2048
-	countKept          = time.Minute // without a pod that asks for it
+	CountKept          = time.Minute // a count, or a term, is kept for so long without a pod that needs it
 	// countedRate is what counting something new may take for a namespace in a second: kins and nodes looked at.
 	countedRate   = 1 << 21
 	countedAtOnce = 3 * countedRate

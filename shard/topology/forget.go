@@ -68,13 +68,13 @@ func (c *counting) forgetTallies(gone func(*tally) bool) {
 
 // sweep forgets what nobody asked for lately.
 func (v *View) sweep() {
-	if v.now.Sub(v.swept) < countKept/6 {
+	if v.now.Sub(v.swept) < CountKept/6 {
 		return
 	}
 	v.swept = v.now
 	v.spent.Forget(v.now)
 	v.busy.Forget(v.now)
-	old := v.now.Add(-countKept)
+	old := v.now.Add(-CountKept)
 	clear(v.rules)
 	clear(v.leanings)
 	for _, s := range v.spaces {

@@ -399,8 +399,8 @@ func TestCarriedTermsAreBounded(t *testing.T) {
 	for i := range carriedByNamespace + 1 {
 		w.step(event.PodGone{Namespace: "ns", UID: fmt.Sprint("ns/b", i)})
 	}
-	w.pass(2 * countKept)
-	w.pass(2 * countKept)
+	w.pass(2 * CountKept)
+	w.pass(2 * CountKept)
 	if len(w.carriers)+len(w.carried) > 0 || w.Full("ns") {
 		t.Errorf("all are gone, and %d terms are kept: %v", len(w.carriers), w.carried)
 	}

@@ -67,7 +67,7 @@ func TestNodesThatNobodySaw(t *testing.T) {
 				w.step(event.PodGone{Namespace: "x", UID: p.UID})
 			}
 		}
-		w.pass(countKept)
+		w.pass(CountKept)
 		if len(w.byName) != 101 { // each round moves the pods that stay
 			t.Fatalf("round %d: %d nodes are known", round, len(w.byName))
 		}
@@ -441,7 +441,7 @@ func TestBusySelectors(t *testing.T) {
 		t.Error(err)
 	}
 	for range 20 {
-		w.pass(countKept / 60)
+		w.pass(CountKept / 60)
 	}
 	if b := w.answered(bad); b != 1000 {
 		t.Errorf("%d of 1000 are answered later", b)
@@ -531,8 +531,8 @@ func TestFiltersAreBounded(t *testing.T) {
 	if !ask("good", 5000) {
 		t.Error("another namespace cannot have one")
 	}
-	w.pass(2 * countKept)
-	w.pass(2 * countKept)
+	w.pass(2 * CountKept)
+	w.pass(2 * CountKept)
 	if len(w.filters) > 0 || len(w.filtered) > 0 {
 		t.Errorf("%d filters of %v are kept", len(w.filters), w.filtered)
 	}

@@ -468,7 +468,7 @@ func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
 		}
 	}
 	for range 10 {
-		now = now.Add(countKept / 6)
+		now = now.Add(CountKept / 6)
 		v.Step(now, event.Tick{})
 		if _, ok := v.RulesOf("ns", class("ns", 0)); !ok {
 			t.Error("who still asks is forgotten")
@@ -483,7 +483,7 @@ func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
 	if o, _ := v.RulesOf("ns", class("ns", 0)); o.Obstacle(v.Node("n1"), true) == None {
 		t.Error("a node without the labels takes such a pod")
 	}
-	v.Step(now.Add(2*countKept), event.Tick{})
+	v.Step(now.Add(2*CountKept), event.Tick{})
 	if len(v.tallied)+len(v.tallies)+len(v.made) > 0 {
 		t.Errorf("nobody asks, and kept are %v and %v", v.tallied, v.made)
 	}
