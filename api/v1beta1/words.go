@@ -100,7 +100,8 @@ const (
 
 // Reasons of a PodGroup's PodGroupInitiallyScheduled condition, beside QuotaExceeded, SupplyExceeded, NotEnoughPods and NeverFits. Those
 // of a pod's PodScheduled=False are Unschedulable, QuotaExceeded, NotEnoughPods, NotEnoughPodsOfTask, PodGroupNotFound,
-// UnsupportedConstraint, VolumesNotBound, NeverFits, QueueNotAllowed and BindingRejected.
+// UnsupportedConstraint, VolumesNotBound, NeverFits, QueueNotAllowed, BindingRejected and, while another gang is
+// charged for bound pods of the group, Pending.
 const (
 	ReasonScheduled             = "Scheduled"             // True
 	ReasonWaiting               = "Waiting"               // False: on its way. Pods say so if they said anything else

@@ -223,8 +223,11 @@ func (g *gang) podReason(p *pod) report.Reason {
 	case g.state == binding && (!g.partly || p.stage != nowhere):
 		return report.Reason{}
 	}
-	if p.told != "" && g.blocked.Is(v1beta1.ReasonWaiting) {
+	switch {
+	case p.told != "" && g.blocked.Is(v1beta1.ReasonWaiting):
 		return g.blocked // others leave for it: no node is to be bought, and quota is not what it lacks
+	case g.blocked.Is(v1beta1.ReasonPending) && g.charge.othersHave():
+		return g.blocked // it lasts as long as the pods of the other gang
 	}
 	return g.blocked.OnPod()
 }

@@ -198,7 +198,7 @@ func (c *reports) conditionWritten(w write, e event.StatusWritten) {
 		p.retellAt = c.now.Add(retellAfter)
 		p.version = newer(p.version, e.ResourceVersion)
 		switch {
-		case w.reason == v1beta1.ReasonWaiting, same: // nothing failed, or nothing else
+		case w.reason == v1beta1.ReasonWaiting, w.reason == v1beta1.ReasonPending, same: // nothing failed, or nothing else
 		case again && c.eventsSpent.Spent(c.now, p.Namespace) >= eventsByNamespace: // the rest of what is allowed is for what is told first
 			c.EventsDropped++
 		default:

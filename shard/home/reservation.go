@@ -215,6 +215,12 @@ func (ch *charge) elsewhere() bool {
 	return reason == wire.DenyReason_DENY_CHARGED_ELSEWHERE || reason == wire.DenyReason_DENY_CLOSING
 }
 
+// othersHave reports whether the last thing that was said of what the gang asks for is that another one is charged for
+// pods of it.
+func (ch *charge) othersHave() bool {
+	return ch.reserve != nil && ch.reserve.denied.GetReason() == wire.DenyReason_DENY_CHARGED_ELSEWHERE
+}
+
 // refused reports whether the coordinator has decided that what is bound is not charged to the gang: to another one,
 // or to nobody, because its namespace may not use its queue, which anybody can bring about who binds pods himself.
 // The coordinator keeps such a request, and charges it when that changes. What a former coordinator said does not
