@@ -420,6 +420,17 @@ type life struct {
 	made  int       // how many processes there had been then
 }
 
+// since tells the waits of a group apart: one that ran between two looks has not waited from the first to the second.
+func (x *life) since(start time.Time) string {
+	switch {
+	case x.alive > 0:
+		return ", which began at " + x.began.Sub(start).String() + ","
+	case x.empty.After(start):
+		return ", nothing of which is alive since " + x.empty.Sub(start).String() + ","
+	}
+	return ""
+}
+
 // underWay is how long after the last pod of a life others may be bound that belong to it: they were committed before.
 const underWay = 3 * time.Second
 
@@ -524,10 +535,11 @@ func (w *world) judgeRest(name string) {
 		}
 		return len(pods) >= lacks
 	}
-	who, queue := g.kind.String()+" "+name+" ("+g.uid+")", cmp.Or(g.queue, api.DefaultQueue)
+	x := w.check.lives[name]
+	who, queue := g.kind.String()+" "+name+" ("+g.uid+")"+x.since(w.start), cmp.Or(g.queue, api.DefaultQueue)
 	w.mayNotWait(who, queue, waiting, enough, time.Time{})
 	changed := api.Later(w.check.limited, w.check.relabelledAt)
-	if x := w.check.lives[name]; x.alive > 0 && !x.short.IsZero() && placed < g.least && !changed.After(x.short) {
+	if x.alive > 0 && !x.short.IsZero() && placed < g.least && !changed.After(x.short) {
 		since := x.short
 		w.mayNotWait(who+", which is short since "+since.Sub(w.start).String(), queue, waiting, enough, since)
 	}
