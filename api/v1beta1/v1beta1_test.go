@@ -41,6 +41,9 @@ var (
 			Reclaimable: new(false), ReclaimPolicy: v1beta1.ReclaimFairShare, PreemptionPolicy: v1beta1.PreemptLowerPriority,
 			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
 			RepairFor: minutes(1), StaleAfter: minutes(20), MaxRuntime: minutes(600), DefaultRuntime: minutes(60),
+			UserLimits: []v1beta1.UserLimit{
+				{Users: []string{"alice"}, Groups: []string{"interns"}, Each: true, Capability: amounts},
+			},
 			NamespaceSelector: &metav1.LabelSelector{
 				MatchLabels:      map[string]string{"team": "research"},
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}}},
