@@ -98,16 +98,6 @@ func (c *Core) list(r *request) {
 	}
 }
 
-// limitsUsers reports whether the queue or one above it does.
-func (q *queue) limitsUsers() bool {
-	for p := q; p != nil; p = p.parent {
-		if p.users != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // ask adds to what is waited for in a queue and its ancestors.
 func (q *queue) ask(delta api.Resources, times int64) {
 	for p := q; p != nil; p = p.parent {

@@ -92,10 +92,7 @@ func (l *ledger) promiseUsers(x *claim, times int64) {
 
 // openAccounts finds out to whom a gang is charged.
 func (l *ledger) openAccounts(g *gang) {
-	for p := g.res.queue; p != nil; p = p.parent {
-		if p.users == nil {
-			continue
-		}
+	for p := range g.res.queue.limiting() {
 		if a := p.users.open(g.res.who.named(g.ref.GetNamespace())); a != nil {
 			g.res.personal = append(g.res.personal, chargedTo{p, a})
 		}

@@ -134,10 +134,7 @@ func (t *tree) ofUser(r *request) *shortfall {
 		}
 		return nil
 	}
-	for p := r.queue; p != nil; p = p.parent {
-		if p.users == nil {
-			continue
-		}
+	for p := range r.queue.limiting() {
 		if a := p.users.of(r.who.named(r.namespace)); a != nil {
 			if l := judge(p, a); l != nil {
 				return l

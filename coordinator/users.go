@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -24,11 +25,7 @@ import (
 // are more share one sum, and so one limit, for each entry, as long as anything is charged to it: all that is charged
 // to a user is always in one sum, so no limit is exceeded.
 
-const (
-	usersAtMost   = 4096
-	userNameBytes = 253
-	groupsAtMost  = 32
-)
+const usersAtMost = 4096
 
 // who is whose gang it is.
 type who struct {
@@ -41,9 +38,9 @@ func whoSaid(user string, groups []string) *who {
 	if user == "" {
 		return nil
 	}
-	w := &who{user: api.Shorten(user, userNameBytes)}
+	w := &who{user: api.Shorten(user, api.MaxUserName)}
 	for _, g := range groups {
-		if len(w.groups) < groupsAtMost && len(g) <= userNameBytes {
+		if len(w.groups) < api.MaxGroups && len(g) <= api.MaxUserName {
 			w.groups = append(w.groups, g)
 		}
 	}
@@ -124,6 +121,25 @@ func newUsers(limits []userLimit) *users {
 		return nil
 	}
 	return &users{limits: limits, accounts: map[string]*userAccount{}}
+}
+
+// limitsUsers reports whether the queue or one above it does.
+func (q *queue) limitsUsers() bool {
+	for range q.limiting() {
+		return true
+	}
+	return false
+}
+
+// limiting are the queues of the path that limit users, from the queue up.
+func (q *queue) limiting() iter.Seq[*queue] {
+	return func(yield func(*queue) bool) {
+		for p := q; p != nil; p = p.parent {
+			if p.users != nil && !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // of returns the account of a user, made but not kept where he has none; nil if no entry is about him.

@@ -225,15 +225,22 @@ func judgeUsers(a *Auditor, e StoreRevision, grown []growth) {
 		for _, path := range api.Lineage(r.queue) {
 			q := a.store.queue(path)
 			subject, limit := limitOf(q.users, r)
+			if len(limit) == 0 {
+				continue
+			}
+			var theirs []api.Resources
+			for _, o := range a.store.reservations {
+				if of, _ := limitOf(q.users, o); of == subject && !o.forced && api.Under(o.queue, path) {
+					theirs = append(theirs, o.charges())
+				}
+			}
 			for _, most := range limit {
 				if r.charges().Value(most.GetResource()) == 0 {
 					continue
 				}
 				var sum int64
-				for _, o := range a.store.reservations {
-					if of, _ := limitOf(q.users, o); of == subject && !o.forced && api.Under(o.queue, path) {
-						sum = api.AddSat(sum, o.charges().Value(most.GetResource()))
-					}
+				for _, charged := range theirs {
+					sum = api.AddSat(sum, charged.Value(most.GetResource()))
 				}
 				if sum > most.GetValue() {
 					key := lastingKey{Quota, "queue " + path + " " + subject + " " + most.GetResource(),

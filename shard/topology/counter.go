@@ -62,6 +62,12 @@ func (c *counting) enter(s *counter) {
 	}
 }
 
+// leave takes a counter out of both.
+func (c *counting) leave(s *counter) {
+	s.drop(c.made)
+	delete(c.counters, s.id)
+}
+
 // enterTally has a new tally follow its counter.
 func (c *counting) enterTally(t *tally) {
 	t.counter.tallies, c.tallies = append(t.counter.tallies, t), append(c.tallies, t)

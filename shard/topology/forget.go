@@ -22,8 +22,7 @@ func (v *View) giveUp() {
 		if kept[s.maker]++; kept[s.maker] > freeCounts {
 			dead[s] = true
 			s.givenUp = true
-			s.drop(v.made)
-			delete(v.counters, s.id)
+			v.leave(s)
 		}
 	}
 	clear(v.overspent)
@@ -94,11 +93,10 @@ func (v *View) sweep() {
 		}
 	}
 	dead := map[*counter]bool{}
-	for id, s := range v.counters {
+	for _, s := range v.counters {
 		if s.used.Before(old) {
 			dead[s] = true
-			s.drop(v.made)
-			delete(v.counters, id)
+			v.leave(s)
 		}
 	}
 	idle := false
