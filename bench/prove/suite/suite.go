@@ -52,8 +52,8 @@ const (
 // pure are packages whose code has one goroutine.
 var pure = []string{
 	"cache", "coordinator", "shard/home", "shard/home/plan", "shard/node", "bench/measure/fair",
-	"bench/prove/bookings", "bench/prove/claims", "bench/prove/explore", "bench/prove/order", "bench/prove/sim",
-	"bench/prove/spec",
+	"bench/prove/bookings", "bench/prove/claims", "bench/prove/explore", "bench/prove/feed", "bench/prove/order",
+	"bench/prove/sim", "bench/prove/spec",
 }
 
 // first are the packages that take longest, longest first: a long one that began last would be waited for alone.
