@@ -191,7 +191,7 @@ func emptyList(p *v1.Pod) bool {
 // A pod with thousands of containers that were resized is counted in about linear time, and not below what the rules
 // say.
 func TestRequestsOfManyResizedContainers(t *testing.T) {
-	growth.Linear(t, 1000, func(containers int) func() {
+	growth.Linear(t, 12_800, func(containers int) func() {
 		p := &v1.Pod{Spec: v1.PodSpec{NodeName: "n"}}
 		for i := range containers {
 			name := fmt.Sprintf("container-with-a-long-name-%04d", i)

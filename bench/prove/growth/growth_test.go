@@ -27,7 +27,7 @@ func TestLinear(t *testing.T) {
 	} {
 		h := &heard{TB: t}
 		synctest.Test(t, func(*testing.T) {
-			Linear(h, 100, func(size int) func() { return func() { time.Sleep(c.takes(size)) } })
+			Linear(h, 6400, func(size int) func() { return func() { time.Sleep(c.takes(size)) } })
 		})
 		if h.errors != c.errors {
 			t.Errorf("%s: %d errors, want %d", name, h.errors, c.errors)
@@ -39,16 +39,16 @@ func TestLinear(t *testing.T) {
 func TestLinearOnABusyMachine(t *testing.T) {
 	h, run := &heard{TB: t}, 0
 	synctest.Test(t, func(*testing.T) {
-		Linear(h, 100, func(size int) func() {
+		Linear(h, 6400, func(size int) func() {
 			run++
 			takes := time.Duration(size) * time.Microsecond
-			if run%3 != 0 {
+			if run <= 2*65 {
 				takes *= 50
 			}
 			return func() { time.Sleep(takes) }
 		})
 	})
-	if h.errors != 0 || run != 6 {
+	if h.errors != 0 || run != 3*65 {
 		t.Errorf("%d errors after %d runs", h.errors, run)
 	}
 }
