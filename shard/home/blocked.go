@@ -70,7 +70,7 @@ func (c *common) obstacle(g *gang) report.Reason {
 		}
 		return g.lacksVolumes()
 	case t.placed+t.candidates+t.refusals >= least:
-		return report.PodRefused(t.refused.Pod, t.refused.refusal())
+		return t.refused.words()
 	case g.single && t.withheld > 0:
 		return report.PodWithheld()
 	case g.single:
@@ -205,7 +205,7 @@ func nowReason(g *gang, reserved, scheduled report.Verdict) report.Reason {
 
 // partWords says that a gang was bound in part for too long.
 func (c *common) partWords(g *gang) report.Reason {
-	if why := g.tally.rejectedWords(); !why.None() {
+	if why := g.tally.rejected.words(); !why.None() {
 		return report.PartlyRejected(g.tally.placed, g.minCount(), why)
 	}
 	return report.Partly(g.tally.placed, g.minCount(), c.cfg.RollForward)
@@ -230,22 +230,6 @@ func (g *gang) podReason(p *pod) report.Reason {
 		return g.blocked // it lasts as long as the pods of the other gang
 	}
 	return g.blocked.OnPod()
-}
-
-// refusal says why the pod is not placed as it is, nil if it may be.
-func (p *pod) refusal() *api.Refusal {
-	if p.Refused != nil {
-		return p.Refused
-	}
-	return p.rejected.why
-}
-
-// rejectedWords says of which pod the API server rejects the Binding, nothing if of none.
-func (t *tally) rejectedWords() report.Reason {
-	if p := t.rejected; p != nil {
-		return report.PodRefused(p.Pod, p.rejected.why)
-	}
-	return report.Reason{}
 }
 
 // restsAsWhole returns why a gang that was undone rests, nothing if it does not.

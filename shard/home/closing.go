@@ -168,7 +168,7 @@ func (g *gang) mayBind() bool {
 // close begins to roll back a gang that is bound in part.
 func (c *Core) close(g *gang) {
 	c.RolledBack++
-	g.restAsWhole(c.now, g.tally.rejectedWords())
+	g.restAsWhole(c.now, g.tally.rejected.words())
 	c.warn(g, v1beta1.ReasonRolledBack, c.partWords(g).Message+
 		": evicting its bound pods so that the gang can be rescheduled as a whole")
 	if fault.On(fault.EvictOpen) {

@@ -242,7 +242,7 @@ func (c *Core) bind(g *gang) {
 		c.start(g)
 		return
 	}
-	if g.tally.rejected != nil {
+	if g.tally.rejected.pod != nil {
 		g.forget() // or nothing would have it looked at again
 	}
 	if g.tally.alive == 0 && g.tally.committed == 0 && len(g.lost) == 0 && len(g.commits) == 0 {

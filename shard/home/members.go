@@ -19,16 +19,16 @@ type tally struct {
 	unfinished int
 	gated      int
 	withheld   int
-	changing   int  // candidates whose version is about to change
-	refused    *pod // the first that cannot be placed as it is
+	changing   int        // candidates whose version is about to change
+	refused    refusedPod // the first that cannot be placed as it is
 	refusals   int
-	rejected   *pod      // the first of these whose Binding the API server rejects
-	again      time.Time // when one of those is tried again, zero for never
-	scarce     int       // candidates with claims that need volumes which are there already
-	alive      int       // bound, and of the present life (gang.go)
-	lost       int       // bound, and lost (repair.go)
-	placed     int       // those, and of those that have succeeded the ones that count for it
-	succeeded  int       // that had a node
+	rejected   refusedPod // the first of these whose Binding the API server rejects
+	again      time.Time  // when one of those is tried again, zero for never
+	scarce     int        // candidates with claims that need volumes which are there already
+	alive      int        // bound, and of the present life (gang.go)
+	lost       int        // bound, and lost (repair.go)
+	placed     int        // those, and of those that have succeeded the ones that count for it
+	succeeded  int        // that had a node
 	failed     int
 	placedAs   map[string]int // of placed, those with a role, by role
 	priority   int64
@@ -80,13 +80,10 @@ func (c *census) count(g *gang) (t tally) {
 				t.scarce++
 			}
 		case p.Refused != nil || p.rejected.why != nil:
-			t.refusals++
-			if p.Refused == nil && (t.rejected == nil || comparePods(p, t.rejected) < 0) {
-				t.rejected = p
+			if t.refusals++; p.Refused == nil {
+				t.rejected.orBefore(p, p.rejected.why)
 			}
-			if t.refused == nil || comparePods(p, t.refused) < 0 {
-				t.refused = p
-			}
+			t.refused.orBefore(p, p.refusal())
 		case p.Gated:
 			t.gated++
 		case p.withheld:

@@ -217,6 +217,35 @@ func (x *rejection) goesOn(now, or time.Time) time.Time {
 	return or
 }
 
+// refusal says why the pod is not placed as it is, nil if it may be.
+func (p *pod) refusal() *api.Refusal {
+	if p.Refused != nil {
+		return p.Refused
+	}
+	return p.rejected.why
+}
+
+// refusedPod is a pod that cannot be placed as it is, and why not, as it was when the gang was counted.
+type refusedPod struct {
+	*pod
+	why *api.Refusal
+}
+
+// orBefore takes a pod in place of one that comes after it, or of none.
+func (r *refusedPod) orBefore(p *pod, why *api.Refusal) {
+	if r.pod == nil || comparePods(p, r.pod) < 0 {
+		r.pod, r.why = p, why
+	}
+}
+
+// words says of which pod the API server rejects the Binding, or what else is wrong with it; nothing if there is none.
+func (r *refusedPod) words() report.Reason {
+	if r.pod == nil {
+		return report.Reason{}
+	}
+	return report.PodRefused(r.Pod, r.why)
+}
+
 func (x *rejection) words() string {
 	if x.why == nil {
 		return ""
@@ -227,7 +256,7 @@ func (x *rejection) words() string {
 // isRejected reports whether a gang is bound in part, and the API server rejects Bindings of the rest.
 func (g *gang) isRejected() bool {
 	t := &g.tally
-	return t.rejected != nil && t.bound > 0 && t.committed == 0 && len(g.lost) == 0
+	return t.rejected.pod != nil && t.bound > 0 && t.committed == 0 && len(g.lost) == 0
 }
 
 // pick returns the members for which keep holds, in order.

@@ -19,9 +19,9 @@ const (
 	rounds = 3
 )
 
-// Linear fails the test if work for size takes more than 12 times as long as 64 times the work for a 64th of it. Prepare
-// returns the work for a size, which is done once; what prepare itself takes does not count. The works share no memory.
-// All of it should take a millisecond or more.
+// Linear fails the test if work for size takes more than 12 times as long as 64 times the work for a 64th of it.
+// Prepare returns the work for a size, which is done once; what prepare itself takes does not count. The works share
+// no memory. All of it should take a millisecond or more.
 func Linear(t testing.TB, size int, prepare func(size int) (work func())) {
 	t.Helper()
 	var apart, whole time.Duration
