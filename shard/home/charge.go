@@ -2,7 +2,6 @@ package home
 
 import (
 	"slices"
-	"time"
 )
 
 // The charge of a gang: what its reservation is for, and how it is kept at what its pods need. Before a gang starts, it is charged
@@ -178,16 +177,6 @@ func askToOpen(c *Core, g *gang) {
 // status of Basalt's that does.
 func (c *common) unremembered(g *gang) bool {
 	return g.started && !g.charge.started && !g.single && g.group != nil && !c.writesGroup(g)
-}
-
-// shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record again,
-// which names every pod.
-func shrinkPause(pods int) time.Duration {
-	const small, large = 100, 10000
-	if pods <= small {
-		return 0
-	}
-	return time.Duration((pods+large-1)/large) * time.Second
 }
 
 func stillExtra(g *gang, pods []*pod) bool {

@@ -203,7 +203,7 @@ func (c *Core) onClosed(m *wire.Closed) {
 	if g == nil || g.state != closing || g.charge.open == nil || m.GetSerial() != g.charge.open.serial {
 		return
 	}
-	g.charge.shut()
+	g.charge.shut(c.now)
 	g.charge.answered()
 	if g.repair.stale != "" {
 		c.yields(g, &wire.Yielding{Rule: wire.Rule_RULE_STALE, Why: g.repair.stale})
@@ -242,4 +242,25 @@ func (c *Core) evict(g *gang) {
 		c.evictions.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}
+	keepLess(c, g)
+}
+
+// lingersAfter is how many times AskAgain a closed gang has to be gone before what is left of it is charged alone.
+const lingersAfter = 5
+
+// keepLess has a closed gang be charged for no more than is left of it, so that a pod which ends late does not keep
+// what the others had. Most gangs are gone within the pause, and need no such request.
+func keepLess(c *Core, g *gang) {
+	ch := &g.charge
+	if g.single || !ch.closed || ch.stale || ch.reserve != nil {
+		return
+	}
+	if left := sum(g.pick((*pod).isChargeable)); left.Equal(ch.amounts) || !left.Fits(ch.amounts) {
+		return
+	}
+	if at := ch.shrunk.Add(max(lingersAfter*c.cfg.AskAgain, shrinkPause(len(ch.pods)))); c.now.Before(at) {
+		c.wakeAt(g, at)
+		return
+	}
+	c.requestQuota(g, nil, false)
 }

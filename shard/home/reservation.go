@@ -35,7 +35,7 @@ type charge struct {
 	most    int   // pods that one growth may ask for, 0 for any number
 	patient bool  // may keep what it holds
 
-	shrunk   time.Time // when less was requested last
+	shrunk   time.Time // when less was requested last, or it was closed
 	unplaced unplaced  // what the coordinator was told to have no room
 
 	said  uint64 // serial of the last Reserve, which a Stuck names
@@ -66,6 +66,16 @@ func (ch *charge) request(a *reserveCall, now time.Time) {
 		ch.shrunk = now
 	}
 	ch.reserve, ch.stale = a, false
+}
+
+// shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record
+// again, which names every pod.
+func shrinkPause(pods int) time.Duration {
+	const small, large = 100, 10000
+	if pods <= small {
+		return 0
+	}
+	return time.Duration((pods+large-1)/large) * time.Second
 }
 
 // dropRequest takes note that the gang wants no answer to its Reserve any more.
@@ -110,14 +120,18 @@ func (ch *charge) moved(revision int64) { ch.revision = revision }
 func (ch *charge) outdate() { ch.stale = true }
 
 // shut takes note that nothing of the reservation passes any more.
-func (ch *charge) shut() { ch.closed = true }
+func (ch *charge) shut(now time.Time) {
+	if !ch.closed {
+		ch.closed, ch.shrunk = true, now
+	}
+}
 
 // answered takes note that the Unreserve or Close was answered, or matters no more.
 func (ch *charge) answered() { ch.open = nil }
 
 // yield takes note that the reservation is closed because others are to start.
-func (ch *charge) yield(to *wire.Yielding, recalls bool) {
-	ch.shut()
+func (ch *charge) yield(now time.Time, to *wire.Yielding, recalls bool) {
+	ch.shut(now)
 	ch.answered()
 	ch.endClaim()
 	ch.yields, ch.reserve, ch.recalls = to, nil, recalls
@@ -130,14 +144,18 @@ func (ch *charge) giveBack() { *ch = charge{rank: ch.rank} }
 func (ch *charge) leaveQueue() { *ch = charge{} }
 
 // inherit takes over a record that another shard had asked for. One that cannot be read is requested anew.
-func (ch *charge) inherit(r *wire.ReservationRecord, revision int64, amounts api.Resources, legible bool) {
+func (ch *charge) inherit(
+	now time.Time, r *wire.ReservationRecord, revision int64, amounts api.Resources, legible bool,
+) {
 	*ch = charge{
 		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
-		pods:   r.GetPods(),
-		closed: r.GetState() == wire.ReservationState_RESERVATION_CLOSING, forced: r.GetForced(), stale: !legible,
+		pods: r.GetPods(), forced: r.GetForced(), stale: !legible,
 		inherited: true, found: amounts.Value("pods"), started: r.GetStarted(),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
+	}
+	if r.GetState() == wire.ReservationState_RESERVATION_CLOSING {
+		ch.shut(now)
 	}
 	if runs := r.GetRunsMs(); runs > 0 && r.GetGrantedUnixMs() > 0 {
 		ch.ends = time.UnixMilli(r.GetGrantedUnixMs()).Add(time.Duration(runs) * time.Millisecond)

@@ -261,7 +261,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 	first := a.denied == nil
 	a.denied, a.listed = m, true
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
-		if g.charge.shut(); !g.started { // else it asks until it is opened again, or has to yield
+		if g.charge.shut(c.now); !g.started || g.charge.yields != nil { // else it asks until it is opened again
 			g.charge.dropRequest()
 		}
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil && amounts.Equal(a.demand) {

@@ -260,7 +260,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	if err != nil {
 		amounts = nil
 	}
-	g.charge.inherit(r, revision, amounts, err == nil)
+	g.charge.inherit(c.now, r, revision, amounts, err == nil)
 	g.charge.condemn(r.GetCondemned(), r.GetShrinks())
 	for _, uid := range intents {
 		g.hasIntent(uid)

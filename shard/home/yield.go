@@ -30,8 +30,6 @@ func (c *Core) onYield(m *wire.Yield) {
 		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
 	case g.state == waiting && !ch.reserved && ch.reserve != nil && g.tally.bound == 0: // a Granted was lost: nothing was placed under it
 		c.release(g)
-	case g.state == evicting && ch.yields != nil && ch.reserve == nil && g.tally.chargeable < len(ch.pods):
-		c.requestQuota(g, nil, false) // what is left: a pod that ends late does not keep all of it charged
 	case !ch.reserved || ch.yields != nil:
 		return
 	default:
@@ -57,7 +55,7 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 // yield takes note that a gang is closed because others are to start.
 func (c *common) yield(g *gang, to *wire.Yielding) {
 	ch := &g.charge
-	ch.yield(to, g.started || ch.inherited) // no status says so of one that this home knows not to have started
+	ch.yield(c.now, to, g.started || ch.inherited) // no status says so of one that this home knows not to have started
 	g.endClaim()
 	g.status.RecallStart(c.now)
 	g.life.yields(report.Short(to.GetWhy()))

@@ -407,6 +407,24 @@ func (w *world) judge() {
 			w.judgePod(p)
 		}
 	}
+	w.judgeClosed()
+}
+
+// judgeClosed judges that gangs that are evicted are charged for no more than is left of them: a pod may end late.
+func (w *world) judgeClosed() {
+	for _, r := range w.store.reservations() {
+		if r.State != wire.ReservationState_RESERVATION_CLOSING || r.Gang.Single {
+			continue
+		}
+		has := w.cpuOf(w.load.pods(func(p *corev1.Pod) bool {
+			return p.Spec.NodeName != "" && !finished(p) && slices.Contains(r.Pods, api.PodID(string(p.UID)))
+		}))
+		w.count("gangs at rest that end late")
+		if charged := amountIn(r.Demand, "cpu"); charged > has {
+			w.suspect("closed "+r.Gang.Uid, 2, fmt.Sprintf("%s is evicted, and of cpu it is charged %d and its pods request %d",
+				r.Gang.Uid, charged, has))
+		}
+	}
 }
 
 // life is what became of a group since nothing of it was on a node that stays there.
