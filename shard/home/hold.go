@@ -66,7 +66,10 @@ func (c *Core) hold(g *gang) {
 	switch {
 	case g.charge.keepsRooms(): // GiveUpAfter and StallAfter do not count: others leave for it
 		if !c.keepRooms(g) {
-			c.searchers.freeSlot(g)
+			if c.searchers.freeSlot(g); g.state == holding && g.tally.promised == 0 && c.evictions.inVain(g) {
+				g.charge.endClaim() // it searches as any other
+				c.mark(g)
+			}
 			return
 		}
 	case c.giveUpIfOverdue(g):

@@ -227,12 +227,13 @@ func (c *Core) keepRooms(g *gang) bool {
 			}
 		}
 	}
-	if len(missing) == 0 {
+	switch {
+	case len(missing) == 0:
 		g.rooms.short = time.Time{}
-	} else if g.mustBeTogether() {
-		if g.rooms.short.IsZero() {
-			g.rooms.short = c.now
-		}
+	case g.rooms.short.IsZero():
+		g.rooms.short = c.now
+	}
+	if len(missing) > 0 && g.mustBeTogether() {
 		until := g.rooms.short.Add(api.Overdue)
 		// There may be room in other domains, or nothing says which ones.
 		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.claims.inSlice(g, missing)) == 0) {
@@ -303,6 +304,19 @@ func (c *evictions) haveLeft(g *gang) bool {
 	}
 	r.left = c.now
 	return true
+}
+
+// inVain reports whether a gang waits in vain for the rooms of a claim that was granted: for promises, as pods stay
+// that should have left; or for none, because all have left, and their room is somebody's.
+func (c *evictions) inVain(g *gang) bool {
+	switch r := &g.rooms; {
+	case g.charge.claim != 0:
+		return false
+	case g.tally.promised > 0:
+		return c.awaitsInVain(g)
+	default:
+		return !r.short.IsZero() && !c.now.Before(r.short.Add(api.Overdue)) && c.haveLeft(g)
+	}
 }
 
 // stay reports whether one of some pods, or a pod of some gangs, is still there.

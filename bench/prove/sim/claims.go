@@ -529,7 +529,7 @@ func (w *world) judgeRest(name string) {
 	if w.judgeShort(name, true); len(waiting) == 0 && l.policies == nil {
 		w.judgeKept(name, g)
 	}
-	if odd || len(waiting) == 0 {
+	if odd || len(waiting) < lacks {
 		return
 	}
 	if pg := w.api.PodGroup("ns", name); pg != nil && pg.Spec.SchedulingConstraints != nil {
