@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,9 @@ func seedPod() *v1.Pod {
 
 // Whatever a pod holds, it becomes one of ours, the same each time, and asks for at least itself.
 func FuzzPod(f *testing.F) {
-	for _, p := range []*v1.Pod{{}, seedPod()} {
+	packable := seedPod()
+	packable.Spec.Volumes, packable.Spec.NodeName = nil, "n"
+	for _, p := range []*v1.Pod{{}, seedPod(), packable} {
 		b, err := p.Marshal()
 		if err != nil {
 			f.Fatal(err)
@@ -111,6 +114,15 @@ func FuzzPod(f *testing.F) {
 		}
 		if one.Refused != nil && one.Refused.Message == "" {
 			t.Fatal("it is refused without a word")
+		}
+		if Packable(pod, one) {
+			packed, err := new(Unpacker).Pod(PackPod(nil, one))
+			if err != nil || packed.Class.Key != one.Class.Key {
+				t.Fatalf("%v: packed, it is %+v", err, packed)
+			}
+			if packed.Class = one.Class; !reflect.DeepEqual(packed, one) {
+				t.Fatalf("packed, it is %+v and not %+v", packed, one)
+			}
 		}
 		spec, err := ReadConstraints(one.Class.Constraints)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -37,6 +38,8 @@ type Handler[T runtime.Object] struct {
 	Current func(Ticket)
 	// Flush says that nothing more is at hand: what was heard since the last one came together. May be nil.
 	Flush func()
+	// Packed hears of what is behind a Packed event of a relay, and whether that is gone. Nil where no relay packs.
+	Packed func(of any, gone bool)
 	// Unreadable is asked what to take in place of an object whose spec cannot be decoded, of which only the metadata is
 	// given; false leaves it out. Nil leaves all of them out. What is left out of a watch is as it was seen last, what is left
 	// out of a list is gone.
@@ -81,6 +84,18 @@ type Batches interface {
 	Stop()
 	Batches() <-chan []watch.Event
 }
+
+// Packed is the object of a relay's event in another form, which only Handler.Packed reads.
+type Packed struct {
+	Version, Namespace, Name string
+	Of                       any
+}
+
+// GetObjectKind implements runtime.Object.
+func (p *Packed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object: nobody changes it.
+func (p *Packed) DeepCopyObject() runtime.Object { return p }
 
 // TooOld is a Relay's answer to a version before what it has: events after Oldest can be had.
 type TooOld struct{ Oldest uint64 }
@@ -486,6 +501,11 @@ func (f *Follower[T]) flush() {
 
 // take hands an event on and returns its version. Those of the relay are stripped.
 func (f *Follower[T]) take(e watch.Event, strip bool) (version string, err error) {
+	if p, packed := e.Object.(*Packed); packed {
+		f.handle.Packed(p.Of, e.Type == watch.Deleted)
+		f.mark.reach(e.Type, p.Version, p.Namespace, p.Name)
+		return f.mark.Version, nil
+	}
 	m, err := meta.Accessor(e.Object)
 	if err != nil {
 		return "", fmt.Errorf("watch %s: %w", f.what, err)

@@ -32,9 +32,13 @@ type Mark struct {
 
 // Reach moves the mark to an event. Its object is that of the newest event which is not a deletion.
 func (m *Mark) Reach(t watch.EventType, o metav1.Object) {
-	m.Version = o.GetResourceVersion()
+	m.reach(t, o.GetResourceVersion(), o.GetNamespace(), o.GetName())
+}
+
+func (m *Mark) reach(t watch.EventType, version, namespace, name string) {
+	m.Version = version
 	if t == watch.Added || t == watch.Modified {
-		m.Namespace, m.Name, m.Written = o.GetNamespace(), o.GetName(), m.Version
+		m.Namespace, m.Name, m.Written = namespace, name, version
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -47,6 +48,8 @@ type kind struct {
 	watch    func(ctx context.Context, version string) (watch.Interface, error) // of the API server
 	restored func(ctx context.Context, at kube.Mark) <-chan struct{}            // closed if its history does not contain the mark
 	encode   func(runtime.Object) ([]byte, error)
+	form     string // of what packers make, "" for none
+	packer   func() func(runtime.Object) *Pack
 	relay    *Relay
 
 	pace   time.Duration // between two messages of a stream with few readers
@@ -65,17 +68,21 @@ type feed struct {
 	callers int         // guarded by kind.mu
 	idle    *time.Timer // runs while there are none
 
-	mark kube.Mark // how far the watch has come; only the goroutine that reads it has this
+	// Only the goroutine that reads the watch has these.
+	mark    kube.Mark // how far it has come
+	pack    func(runtime.Object) *Pack
+	settled map[uint64]uint64 // the hashes of objects whose versions do not matter
 
 	mu      sync.Mutex
 	window  *window
 	public  uint64        // up to here events may be sent
+	whole   uint64        // later ones have their objects, also where they are packed; never if nobody asked for one
 	changed chan struct{} // closed when public grows, and at the end
 	err     error         // why it ended
 }
 
 // join returns the feed, and begins one at a version if there is none.
-func (k *kind) join(version uint64) *feed {
+func (k *kind) join(version uint64, form string) *feed {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := k.feed
@@ -84,9 +91,18 @@ func (k *kind) join(version uint64) *feed {
 		f = &feed{
 			kind: k, cancel: cancel, opened: make(chan struct{}),
 			window: newWindow(version, k.limits), public: version, changed: make(chan struct{}),
+			whole: math.MaxUint64, settled: map[uint64]uint64{},
+		}
+		if k.packer != nil {
+			f.pack = k.packer()
 		}
 		k.feed = f
 		k.relay.wg.Go(func() { f.run(ctx, version) })
+	}
+	if !k.packs(form) {
+		f.mu.Lock()
+		f.whole = min(f.whole, f.window.newest)
+		f.mu.Unlock()
 	}
 	f.callers++
 	if f.idle != nil {
@@ -96,6 +112,9 @@ func (k *kind) join(version uint64) *feed {
 	k.relay.metrics.streams.WithLabelValues(k.resource).Inc()
 	return f
 }
+
+// packs reports whether a reader is sent packed objects.
+func (k *kind) packs(form string) bool { return k.form != "" && form == k.form }
 
 func (k *kind) leave(f *feed) {
 	k.mu.Lock()
@@ -258,13 +277,36 @@ func (f *feed) take(e watch.Event) error {
 	default:
 		return fmt.Errorf("event of type %q", e.Type)
 	}
-	if event.Object, err = f.kind.encode(object); err != nil {
-		return fmt.Errorf("encode %s/%s: %w", m.GetNamespace(), m.GetName(), err)
-	}
 	f.kind.relay.metrics.events.WithLabelValues(f.kind.resource).Inc()
+	var pack *Pack
+	if f.pack != nil {
+		pack = f.pack(object)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if pack != nil {
+		if f.settles(pack, event.Type) {
+			return f.window.bookmark(version)
+		}
+		event.Packed = pack.Bytes
+	}
+	if pack == nil || f.whole < math.MaxUint64 {
+		if event.Object, err = f.kind.encode(object); err != nil {
+			return fmt.Errorf("encode %s/%s: %w", m.GetNamespace(), m.GetName(), err)
+		}
+	}
 	return f.window.add(event, time.Now())
+}
+
+// settles reports whether an event says nothing new, and notes what it says.
+func (f *feed) settles(pack *Pack, t wire.RelayEvent_Type) bool {
+	was, known := f.settled[pack.ID]
+	if t == wire.RelayEvent_GONE || !pack.Settled {
+		delete(f.settled, pack.ID)
+		return false
+	}
+	f.settled[pack.ID] = pack.Hash
+	return known && was == pack.Hash
 }
 
 func (f *feed) publish() {
@@ -279,11 +321,14 @@ func (f *feed) publish() {
 }
 
 // after returns what comes after a version in one message, and a channel that is closed when there is more.
-func (f *feed) after(version uint64) (*wire.RelayEvents, <-chan struct{}, error) {
+func (f *feed) after(version uint64, packed bool) (*wire.RelayEvents, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return nil, nil, f.err
+	}
+	if !packed && version < f.whole {
+		return nil, nil, kube.TooOld{Oldest: f.whole}
 	}
 	events, ok := f.window.after(version, f.public)
 	if !ok {
@@ -297,8 +342,8 @@ func (f *feed) after(version uint64) (*wire.RelayEvents, <-chan struct{}, error)
 }
 
 // serve sends what comes after a version until ctx ends, the feed ends, or the reader is too slow.
-func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayEvents) error) error {
-	f := k.join(version)
+func (k *kind) serve(ctx context.Context, version uint64, form string, send func(*wire.RelayEvents) error) error {
+	f := k.join(version, form)
 	defer k.leave(f)
 	select {
 	case <-f.opened:
@@ -309,7 +354,7 @@ func (k *kind) serve(ctx context.Context, version uint64, send func(*wire.RelayE
 	defer beat.Stop()
 	quiet := false // since the last beat
 	for taken := false; ; {
-		m, changed, err := f.after(version)
+		m, changed, err := f.after(version, k.packs(form))
 		if old, ok := errors.AsType[kube.TooOld](err); ok {
 			k.relay.metrics.refused.WithLabelValues(k.resource).Inc()
 			if taken {

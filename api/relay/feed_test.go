@@ -95,8 +95,8 @@ func startLogged(u *upstream, maxEvents int, log slog.Handler) (*Relay, *source)
 	}}
 }
 
-// subscribe opens a watch and returns what it says: versions, "-" before those of deletions and "b" before bookmarks, and
-// "end".
+// subscribe opens a watch and returns what it says: versions, "p" before those of packed objects, "-" before those of
+// deletions and "b" before bookmarks, and "end".
 func subscribe(t *testing.T, s *source, version string) <-chan string {
 	t.Helper()
 	w, err := s.Watch(t.Context(), version)
@@ -110,6 +110,8 @@ func subscribe(t *testing.T, s *source, version string) <-chan string {
 				switch o := e.Object.(type) {
 				case *v1.Namespace:
 					said <- map[watch.EventType]string{watch.Deleted: "-"}[e.Type] + o.ResourceVersion
+				case *kube.Packed:
+					said <- map[watch.EventType]string{watch.Deleted: "-"}[e.Type] + "p" + o.Version
 				case *metav1.PartialObjectMetadata:
 					said <- "b" + o.ResourceVersion
 				}
@@ -418,7 +420,7 @@ func TestPace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- s.kind.serve(ctx, 0, func(m *wire.RelayEvents) error {
+			done <- s.kind.serve(ctx, 0, "", func(m *wire.RelayEvents) error {
 				if len(m.Events) > 0 {
 					sizes = append(sizes, len(m.Events))
 				}
@@ -482,7 +484,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 		resume := make(chan struct{})
 		done := make(chan error)
 		go func() {
-			done <- s.kind.serve(t.Context(), 0, func(m *wire.RelayEvents) error {
+			done <- s.kind.serve(t.Context(), 0, "", func(m *wire.RelayEvents) error {
 				if len(m.Events) > 0 {
 					slow = append(slow, fmt.Sprint(m.Events[0].Version, "..", m.Version))
 					<-resume

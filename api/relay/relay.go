@@ -100,6 +100,27 @@ func (r *Relay) Ask(who api.Incarnation) {
 // time between two messages to the same reader: a message costs both ends many times what an event costs, so that what
 // happens within it goes together, and with what other kinds have to say then. The first event after a pause does not wait.
 func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration) {
+	AttachPacked(r, f, pace, Packing[T]{})
+}
+
+// Packing is how a kind is sent in another form, made once by the relay, instead of by each of its readers.
+type Packing[T runtime.Object] struct {
+	Form   string // a reader who asks for another one gets the objects; "" for none
+	Packer func() func(T) *Pack
+	Reader func() func([]byte) (*kube.Packed, error)
+}
+
+// Pack is an object in another form; nil stands for one that has to be sent as it is.
+type Pack struct {
+	Bytes []byte
+	// Of an object whose versions do not matter by themselves: a number of the object, and the hash of all that does.
+	// Where it is as before, the event is not sent.
+	Settled  bool
+	ID, Hash uint64
+}
+
+// AttachPacked is Attach for a kind that is packed.
+func AttachPacked[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration, packing Packing[T]) {
 	if f.InProcess() { // a watch costs nothing there
 		return
 	}
@@ -111,11 +132,22 @@ func Attach[T runtime.Object](r *Relay, f *kube.Follower[T], pace time.Duration)
 		}
 		return encode(f.Stripped(t))
 	}
+	if k.form = packing.Form; k.form != "" {
+		k.packer = func() func(runtime.Object) *Pack {
+			pack := packing.Packer()
+			return func(o runtime.Object) *Pack {
+				if t, ok := o.(T); ok {
+					return pack(f.Stripped(t))
+				}
+				return nil
+			}
+		}
+	}
 	r.mu.Lock()
 	r.kinds[k.resource] = k
 	r.mu.Unlock()
 	fresh := reflect.TypeFor[T]().Elem()
-	f.Through(&source{relay: r, kind: k, decode: func(b []byte) (runtime.Object, error) {
+	f.Through(&source{relay: r, kind: k, reader: packing.Reader, decode: func(b []byte) (runtime.Object, error) {
 		o := reflect.New(fresh).Interface().(runtime.Object)
 		return o, decode(b, o)
 	}})
@@ -147,7 +179,7 @@ func (r *Relay) Watch(q *wire.RelayRequest, stream grpc.ServerStreamingServer[wi
 	if k == nil {
 		return status.Errorf(codes.NotFound, "%q is not relayed here", q.GetResource())
 	}
-	if err := k.serve(stream.Context(), q.GetVersion(), stream.Send); err != nil {
+	if err := k.serve(stream.Context(), q.GetVersion(), q.GetForm(), stream.Send); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	return nil
@@ -158,6 +190,7 @@ type source struct {
 	relay  *Relay
 	kind   *kind
 	decode func([]byte) (runtime.Object, error)
+	reader func() func([]byte) (*kube.Packed, error)
 }
 
 // Changed implements kube.Relay.
@@ -227,7 +260,7 @@ func (s *source) open(ctx context.Context, version uint64) (recv func() (*wire.R
 	case r.opts.Self:
 		messages, ended := make(chan *wire.RelayEvents), make(chan error, 1)
 		r.wg.Go(func() {
-			ended <- s.kind.serve(ctx, version, func(m *wire.RelayEvents) error {
+			ended <- s.kind.serve(ctx, version, s.kind.form, func(m *wire.RelayEvents) error {
 				select {
 				case messages <- m:
 					return nil
@@ -252,7 +285,8 @@ func (s *source) open(ctx context.Context, version uint64) (recv func() (*wire.R
 	if err != nil {
 		return nil, err
 	}
-	in, err := wire.NewRelayClient(conn).Watch(ctx, &wire.RelayRequest{To: string(from), Resource: s.kind.resource, Version: version})
+	in, err := wire.NewRelayClient(conn).Watch(ctx, &wire.RelayRequest{To: string(from), Resource: s.kind.resource,
+		Version: version, Form: s.kind.form})
 	if err != nil {
 		return nil, err
 	}
@@ -281,6 +315,10 @@ func (r *Relay) dial(who api.Incarnation) (*grpc.ClientConn, error) {
 
 // pump hands events on until something is wrong with them.
 func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.RelayEvents, recv func() (*wire.RelayEvents, error)) (err error) {
+	var read func([]byte) (*kube.Packed, error)
+	if s.reader != nil {
+		read = s.reader()
+	}
 	for {
 		batch := make([]watch.Event, 0, len(m.Events)+1)
 		var wrong error
@@ -290,7 +328,7 @@ func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.Re
 				break
 			}
 			var next watch.Event
-			if next, wrong = s.event(e); wrong != nil {
+			if next, wrong = s.event(e, read); wrong != nil {
 				break
 			}
 			version = e.GetVersion()
@@ -319,8 +357,14 @@ func (s *source) pump(ctx context.Context, w *stream, version uint64, m *wire.Re
 	}
 }
 
-func (s *source) event(e *wire.RelayEvent) (watch.Event, error) {
-	o, err := s.decode(e.GetObject())
+func (s *source) event(e *wire.RelayEvent, read func([]byte) (*kube.Packed, error)) (watch.Event, error) {
+	var o runtime.Object
+	var err error
+	if b := e.GetPacked(); len(b) > 0 && read != nil {
+		o, err = read(b)
+	} else {
+		o, err = s.decode(e.GetObject())
+	}
 	if err != nil {
 		return watch.Event{}, fmt.Errorf("decode: %w", err)
 	}

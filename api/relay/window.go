@@ -15,7 +15,7 @@ type window struct {
 	limits
 	oldest, newest uint64
 	events         []arrival
-	size           int // bytes of their objects
+	size           int // bytes of their objects, and of what they are packed as
 }
 
 type limits struct {
@@ -39,10 +39,10 @@ func (w *window) add(e *wire.RelayEvent, now time.Time) error {
 	}
 	w.newest = e.Version
 	w.events = append(w.events, arrival{e, now})
-	w.size += len(e.Object)
+	w.size += sizeOf(e)
 	for len(w.events) > 1 && (len(w.events) > w.maxEvents || w.size > w.maxSize || now.Sub(w.events[0].at) > w.maxAge) {
 		w.oldest = w.events[0].Version
-		w.size -= len(w.events[0].Object)
+		w.size -= sizeOf(w.events[0].RelayEvent)
 		w.events[0] = arrival{}
 		w.events = w.events[1:]
 	}
@@ -66,10 +66,15 @@ func (w *window) after(version, limit uint64) (events []*wire.RelayEvent, ok boo
 	}
 	from := sort.Search(len(w.events), func(i int) bool { return w.events[i].Version > version })
 	to, size := from, 0
-	for to < len(w.events) && w.events[to].Version <= limit && to-from < batchEvents && (to == from || size+len(w.events[to].Object) <= batchSize) {
-		size += len(w.events[to].Object)
-		events = append(events, w.events[to].RelayEvent)
+	for to < len(w.events) && w.events[to].Version <= limit && to-from < batchEvents {
+		e := w.events[to].RelayEvent
+		if size += sizeOf(e); to > from && size > batchSize {
+			break
+		}
+		events = append(events, e)
 		to++
 	}
 	return events, true
 }
+
+func sizeOf(e *wire.RelayEvent) int { return len(e.Object) + len(e.Packed) }

@@ -77,6 +77,7 @@ type RelayRequest struct {
 	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`             // incarnation that it is meant for
 	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"` // "pods"
 	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`  // resourceVersion of what the caller has: events after it are asked for
+	Form          string                 `protobuf:"bytes,4,opt,name=form,proto3" json:"form,omitempty"`         // of packed objects that the caller reads (api.PackedForm); empty for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -130,6 +131,13 @@ func (x *RelayRequest) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *RelayRequest) GetForm() string {
+	if x != nil {
+		return x.Form
+	}
+	return ""
 }
 
 type RelayEvents struct {
@@ -196,7 +204,8 @@ type RelayEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          RelayEvent_Type        `protobuf:"varint,1,opt,name=type,proto3,enum=basalt.wire.v1.RelayEvent_Type" json:"type,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Object        []byte                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"` // built-in kinds as Kubernetes' protobuf, Basalt's as JSON; without what no process reads
+	Object        []byte                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"` // built-in kinds as Kubernetes' protobuf, Basalt's as CBOR; without what no process reads
+	Packed        []byte                 `protobuf:"bytes,4,opt,name=packed,proto3" json:"packed,omitempty"` // what the relay has made of the object (api.PackPod), instead of it, for a caller who reads that form
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -252,24 +261,33 @@ func (x *RelayEvent) GetObject() []byte {
 	return nil
 }
 
+func (x *RelayEvent) GetPacked() []byte {
+	if x != nil {
+		return x.Packed
+	}
+	return nil
+}
+
 var File_relay_proto protoreflect.FileDescriptor
 
 const file_relay_proto_rawDesc = "" +
 	"\n" +
-	"\vrelay.proto\x12\x0ebasalt.wire.v1\"T\n" +
+	"\vrelay.proto\x12\x0ebasalt.wire.v1\"h\n" +
 	"\fRelayRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\tR\x02to\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"s\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04form\x18\x04 \x01(\tR\x04form\"s\n" +
 	"\vRelayEvents\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x122\n" +
 	"\x06events\x18\x02 \x03(\v2\x1a.basalt.wire.v1.RelayEventR\x06events\x12\x16\n" +
-	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\"\x9c\x01\n" +
+	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\"\xb4\x01\n" +
 	"\n" +
 	"RelayEvent\x123\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1f.basalt.wire.v1.RelayEvent.TypeR\x04type\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
-	"\x06object\x18\x03 \x01(\fR\x06object\"'\n" +
+	"\x06object\x18\x03 \x01(\fR\x06object\x12\x16\n" +
+	"\x06packed\x18\x04 \x01(\fR\x06packed\"'\n" +
 	"\x04Type\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\b\n" +
 	"\x04SEEN\x10\x01\x12\b\n" +

@@ -37,6 +37,17 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 				queue = append(queue, told{o.(event.Tell).Event, maps.Clone(there)})
 			}
 		}
+		pack, read := packing(api.Rules{}).Packer(), packing(api.Rules{}).Reader()
+		changed := func(pod *corev1.Pod, gone bool) event.Event { // by a relay of this release, and by another one
+			if rng.IntN(2) == 0 {
+				return event.Changed[*corev1.Pod]{Object: pod, Gone: gone}
+			}
+			packed, err := read(pack(pod).Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return event.Changed[*api.Pod]{Object: packed.Of.(*api.Pod), Gone: gone}
+		}
 		drain := func() {
 			for _, q := range queue {
 				if !asked {
@@ -76,11 +87,11 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 			switch n := rng.IntN(20); {
 			case n < 12:
 				there[pod.UID] = pod
-				step(event.Changed[*corev1.Pod]{Object: pod})
+				step(changed(pod, false))
 			case n < 16:
 				if there[pod.UID] != nil {
 					delete(there, pod.UID)
-					step(event.Changed[*corev1.Pod]{Object: pod, Gone: true})
+					step(changed(pod, true))
 				}
 			case n == 16:
 				if rng.IntN(2) == 0 {

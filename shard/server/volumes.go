@@ -5,13 +5,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/build"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/kube"
+	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
@@ -124,12 +128,54 @@ func feeding[T runtime.Object](ctx context.Context, s *storage) kube.Handler[T] 
 		Replaced: func(list []T, ticket kube.Ticket) {
 			out = append(out, event.Listed[T]{Objects: list, Ticket: uint64(ticket)})
 		},
-		Seen:    func(o T) { out = append(out, event.Changed[T]{Object: o}) },
-		Gone:    func(o T) { out = append(out, event.Changed[T]{Object: o, Gone: true}) },
+		Seen: func(o T) { out = append(out, event.Changed[T]{Object: o}) },
+		Gone: func(o T) { out = append(out, event.Changed[T]{Object: o, Gone: true}) },
+		Packed: func(of any, gone bool) {
+			out = append(out, event.Changed[*api.Pod]{Object: of.(*api.Pod), Gone: gone}) // only pods are packed
+		},
 		Current: func(ticket kube.Ticket) { out = append(out, event.CaughtUp[T]{Ticket: uint64(ticket)}) },
 		Flush: func() {
 			s.take(ctx, out...)
 			out = make([]event.Event, 0, len(out)) // the next ones will be about as many
+		},
+	}
+}
+
+// followPods makes the follower of pods. Those that depend on no other object are reduced by one shard for all.
+func (w *watches) followPods(ctx context.Context, client rest.Interface) {
+	w.pods = kube.Follow(client, "pods", w.log, feeding[*corev1.Pod](ctx, w.storage))
+	w.pods.Strip(w.rules.StripPod)
+	relay.AttachPacked(w.relay, w.pods, podPace, packing(w.rules))
+}
+
+// packing is how pods are sent to shards of the same build with the same rules.
+func packing(rules api.Rules) relay.Packing[*corev1.Pod] {
+	return relay.Packing[*corev1.Pod]{
+		Form: api.PackedForm(build.Current().String(), rules),
+		Packer: func() func(*corev1.Pod) *relay.Pack {
+			var classes api.Classes
+			return func(p *corev1.Pod) *relay.Pack {
+				if len(p.Spec.Volumes) > 0 {
+					return nil
+				}
+				pod := classes.FromPod(p, nil, rules)
+				if !api.Packable(p, pod) {
+					return nil
+				}
+				b := api.PackPod(nil, pod)
+				return &relay.Pack{Bytes: b, Settled: pod.Node != "", ID: api.PodID(pod.UID),
+					Hash: xxhash.Sum64(api.PackedBody(b))}
+			}
+		},
+		Reader: func() func([]byte) (*kube.Packed, error) {
+			var u api.Unpacker
+			return func(b []byte) (*kube.Packed, error) {
+				p, err := u.Pod(b)
+				if err != nil {
+					return nil, err
+				}
+				return &kube.Packed{Version: p.ResourceVersion, Namespace: p.Namespace, Name: p.Name, Of: p}, nil
+			}
 		},
 	}
 }

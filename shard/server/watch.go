@@ -122,8 +122,7 @@ func (w *watches) run(ctx, stopping context.Context, wg *sync.WaitGroup) error {
 	release := make(chan struct{})
 	start(func(ctx context.Context) { w.followRelease(ctx, sync.OnceFunc(func() { close(release) })) }, release)
 
-	w.pods = kube.Follow(core, "pods", w.log, feeding[*corev1.Pod](ctx, w.storage))
-	relayed(w, w.pods, w.rules.StripPod, podPace)
+	w.followPods(ctx, core)
 	for _, s := range synced {
 		select {
 		case <-s:

@@ -82,20 +82,21 @@ func (c *Core) caughtUp(ticket uint64) {
 	c.tell(event.PodsListed{Pods: list, Ticket: ticket, CaughtUp: caughtUp})
 }
 
-func (c *Core) gone(p *corev1.Pod) {
-	c.forget(p.UID, c.claim)
-	if used := c.uses[p.UID]; used != nil {
+func (c *Core) lost(id, namespace, name string) {
+	uid := types.UID(id)
+	c.forget(uid, c.claim)
+	if used := c.uses[uid]; used != nil {
 		before := answers{}
 		for _, claim := range used.claims {
 			c.noteUsage(before, claim.NamespacedName)
 		}
-		for _, node := range c.unuse(p.UID) {
+		for _, node := range c.unuse(uid) {
 			c.countVolumes(node)
 		}
 		c.show(c.changed(before), true)
 	}
-	if c.lose(string(p.UID)) {
-		c.tell(event.PodGone{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name})
+	if c.lose(id) {
+		c.tell(event.PodGone{UID: id, Namespace: namespace, Name: name})
 	}
 }
 

@@ -148,10 +148,17 @@ func (c *Core) drain() {
 func (c *Core) take(ev event.Event) {
 	switch e := ev.(type) {
 	case event.Changed[*corev1.Pod]:
-		if e.Gone {
-			c.gone(e.Object)
+		if p := e.Object; e.Gone {
+			c.lost(string(p.UID), p.Namespace, p.Name)
 		} else {
-			c.seen(e.Object)
+			c.seen(p)
+		}
+	case event.Changed[*api.Pod]:
+		if e.Gone {
+			c.lost(e.Object.UID, e.Object.Namespace, e.Object.Name)
+		} else {
+			c.forget(types.UID(e.Object.UID), c.claim) // another process has reduced it: it depends on no other object
+			c.showPod(e.Object)
 		}
 	case event.Listed[*corev1.Pod]:
 		c.replaced(e.Objects, e.Ticket)
