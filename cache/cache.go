@@ -84,7 +84,7 @@ type node struct {
 }
 
 type exclusiveUse struct {
-	exclusive
+	api.Exclusive
 	pods int // more than one of a port when somebody else put them there
 }
 
@@ -491,11 +491,11 @@ func (c *Cache) used(s int32, name string) int64 {
 	return sum
 }
 
-func (c *Cache) useExclusive(s int32, e exclusive, by int) {
+func (c *Cache) useExclusive(s int32, e api.Exclusive, by int) {
 	n := c.bySlot[s]
-	i := slices.IndexFunc(n.exclusives, func(u exclusiveUse) bool { return u.exclusive == e })
+	i := slices.IndexFunc(n.exclusives, func(u exclusiveUse) bool { return u.Exclusive == e })
 	if i < 0 {
-		n.exclusives = append(n.exclusives, exclusiveUse{exclusive: e, pods: by})
+		n.exclusives = append(n.exclusives, exclusiveUse{Exclusive: e, pods: by})
 	} else if n.exclusives[i].pods += by; n.exclusives[i].pods == 0 {
 		n.exclusives = slices.Delete(n.exclusives, i, i+1)
 	}

@@ -70,7 +70,7 @@ type tallied struct {
 // inUse is what the charges on a node come to.
 type inUse struct {
 	holding    int32
-	exclusives map[exclusive]int
+	exclusives map[api.Exclusive]int
 	groups     map[uint32]groupUse
 	used       map[string]int64 // of resources
 }
@@ -88,7 +88,7 @@ func (t *tallied) node(c *Cache, name string, n *node) error {
 		return fmt.Errorf("node %s: is there: %t, and has %d charges and %d more", name, at.there, at.n, len(c.more[n.slot]))
 	}
 	t.onNodes += int(at.n)
-	u := inUse{exclusives: map[exclusive]int{}, groups: map[uint32]groupUse{}, used: map[string]int64{}}
+	u := inUse{exclusives: map[api.Exclusive]int{}, groups: map[uint32]groupUse{}, used: map[string]int64{}}
 	for number := range c.charges(n) {
 		if err := t.charge(c, n, number, &u); err != nil {
 			return err
@@ -102,8 +102,8 @@ func (t *tallied) node(c *Cache, name string, n *node) error {
 		return fmt.Errorf("node %s: counts %d host ports and disks, has %d", name, len(n.exclusives), len(u.exclusives))
 	}
 	for _, e := range n.exclusives {
-		if pods := u.exclusives[e.exclusive]; pods != e.pods {
-			return fmt.Errorf("node %s: counts %d pods on %v, has %d", name, e.pods, e.exclusive, pods)
+		if pods := u.exclusives[e.Exclusive]; pods != e.pods {
+			return fmt.Errorf("node %s: counts %d pods on %v, has %d", name, e.pods, e.Exclusive, pods)
 		}
 	}
 	differs := func(g groupUse) bool { return u.groups[g.group] != g }

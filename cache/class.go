@@ -59,7 +59,7 @@ type set struct {
 	classes    int         // stored ones
 	planned    int         // of which planned
 	spec       *v1.PodSpec // nil when nothing but requests matters
-	exclusives []exclusive
+	exclusives []api.Exclusive
 	once       bool  // a node takes one pod of them, for their exclusives
 	pins       *pins // nil when nodes are not named
 	unreadable string
@@ -74,28 +74,9 @@ type set struct {
 	tier       uint8
 }
 
-// exclusive is what a pod has for itself on its node: a host port or a disk. Two pods whose exclusives conflict cannot share a node.
-type exclusive struct {
-	protocol v1.Protocol // of a port
-	number   int32
-	ip       string
-	disk     api.Disk
-}
-
-const anyIP = "0.0.0.0"
-
-// conflicts is kube-scheduler's rule: the same protocol and number, and the same address or one of them any address; or the same disk, unless
-// both only read it.
-func (e exclusive) conflicts(o exclusive) bool {
-	if e.disk.ID != "" || o.disk.ID != "" {
-		return e.disk.ID == o.disk.ID && !(e.disk.ReadOnly && o.disk.ReadOnly)
-	}
-	return e.number == o.number && e.protocol == o.protocol && (e.ip == o.ip || e.ip == anyIP || o.ip == anyIP)
-}
-
-// obstacle is what keeps a pod from a node with a conflicting one.
-func (e exclusive) obstacle() Obstacle {
-	if e.disk.ID != "" {
+// obstacleOf is what keeps a pod from a node with a conflicting one.
+func obstacleOf(e api.Exclusive) Obstacle {
+	if e.Disk.ID != "" {
 		return DiskInUse
 	}
 	return HostPort
@@ -217,27 +198,8 @@ func newSet(constraints []byte) *set {
 		return st
 	}
 	st.spec, st.pins = spec, pinsOf(spec)
-	for i := range spec.Containers {
-		for _, p := range spec.Containers[i].Ports {
-			if p.HostPort <= 0 {
-				continue
-			}
-			h := exclusive{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
-			if h.protocol == "" {
-				h.protocol = v1.ProtocolTCP
-			}
-			if h.ip == "" {
-				h.ip = anyIP
-			}
-			st.exclusives = append(st.exclusives, h)
-		}
-	}
-	for i := range spec.Volumes {
-		for _, disk := range api.DisksOf(&spec.Volumes[i]) {
-			st.exclusives = append(st.exclusives, exclusive{disk: disk})
-		}
-	}
-	st.once = slices.ContainsFunc(st.exclusives, func(e exclusive) bool { return e.conflicts(e) })
+	st.exclusives = api.ExclusivesOf(spec)
+	st.once = slices.ContainsFunc(st.exclusives, func(e api.Exclusive) bool { return e.Conflicts(e) })
 	return st
 }
 

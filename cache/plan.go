@@ -373,23 +373,23 @@ func (c *Cache) misfit(cl *class, n *node, what Obstacle, detail int) Misfit {
 }
 
 // exclusiveConflict returns what is in the way if one of the wanted exclusives is in use on the node by pods other than the ones left out.
-func (c *Cache) exclusiveConflict(n *node, want []exclusive, without []uint32) Obstacle {
+func (c *Cache) exclusiveConflict(n *node, want []api.Exclusive, without []uint32) Obstacle {
 	for _, e := range want {
 		for i := range n.exclusives {
 			u := &n.exclusives[i]
-			if !e.conflicts(u.exclusive) {
+			if !e.Conflicts(u.Exclusive) {
 				continue
 			}
 			pods := u.pods
 			for _, ch := range without {
 				for _, q := range c.classOf(ch).set.exclusives {
-					if q == u.exclusive {
+					if q == u.Exclusive {
 						pods--
 					}
 				}
 			}
 			if pods > 0 {
-				return e.obstacle()
+				return obstacleOf(e)
 			}
 		}
 	}

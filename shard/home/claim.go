@@ -447,7 +447,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 	for _, p := range x.pods {
 		i := int(list.of(p.asked))
 		if i == len(x.kinds) {
-			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room(), Apart: len(p.asked.Repels) > 0}),
+			x.kinds, x.members = append(x.kinds, plan.Class{Requests: p.asked.Room()}),
 				append(x.members, nil)
 		}
 		x.kinds[i].Pods++
@@ -457,6 +457,13 @@ func (c *claims) onMandate(m *wire.Mandate) {
 		c.sayNoPlan(g, fmt.Sprintf("its pods are of %d different kinds, the limit is %d", len(x.kinds), plan.MaxClasses))
 		c.mark(g)
 		return
+	}
+	of := make([]*api.Class, len(x.kinds))
+	for i := range of {
+		of[i] = x.members[i][0].asked
+	}
+	for i, shuns := range api.Shuns(of, g.name.Namespace) {
+		x.kinds[i].Shuns = shuns
 	}
 	if why := c.distrusts(g); why != "" {
 		c.sayNoPlan(g, why)

@@ -42,7 +42,7 @@ const Budget = 5_000_000
 type Class struct {
 	Requests api.Resources // and places for volumes (api.Class.Room)
 	Pods     int
-	Apart    bool // at most one of them on a node
+	Shuns    uint64 // bits of the classes, its own included, of which none may be on the node of one of these
 }
 
 // Node is what a node shard said of a node.

@@ -32,13 +32,31 @@ func some(rng *rand.Rand, resources []string, most int64) api.Resources {
 	return api.FromMap(m)
 }
 
+// shunned reports whether a node has a pod of a class that pods of this one may not meet.
+func shunned(c Class, on []int) bool {
+	for class, n := range on {
+		if c.Shuns&(1<<class) != 0 && n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // random makes a problem; in an elastic one, gangs may lose single pods.
 func random(rng *rand.Rand, elastic bool) *problem {
 	resources := []string{"cpu", "gpu"}[:1+rng.Intn(2)]
 	p := &problem{m: &Mandate{}}
 	for range 1 + rng.Intn(2) {
-		c := Class{Requests: some(rng, resources, 4).Max(api.Resources{{Resource: "cpu", Value: 1}}), Pods: 1 + rng.Intn(3), Apart: rng.Intn(6) == 0}
+		c := Class{Requests: some(rng, resources, 4).Max(api.Resources{{Resource: "cpu", Value: 1}}), Pods: 1 + rng.Intn(3)}
 		p.classes = append(p.classes, c)
+	}
+	for i := range p.classes {
+		for k := range i + 1 {
+			if rng.Intn(6) == 0 {
+				p.classes[i].Shuns |= 1 << k
+				p.classes[k].Shuns |= 1 << i
+			}
+		}
 	}
 	queues := []string{"a.x", "a.y", "b.x", "b.y"}
 	most := 7
@@ -263,7 +281,7 @@ func (p *problem) packs(pods []int, shard api.Incarnation, gone func(Leaves) boo
 		}
 		c := p.classes[class]
 		for n := from; n < len(nodes); n++ {
-			if !slices.Contains(nodes[n].Classes, uint32(class)) || c.Apart && on[n][class] > 0 || !c.Requests.Fits(free[n]) {
+			if !slices.Contains(nodes[n].Classes, uint32(class)) || shunned(c, on[n]) || !c.Requests.Fits(free[n]) {
 				continue
 			}
 			free[n] = free[n].Sub(c.Requests)

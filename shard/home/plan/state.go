@@ -71,8 +71,16 @@ func (f *finder) fits(n, class, most int) int {
 	if f.admits[n]&(1<<class) == 0 {
 		return 0
 	}
-	if f.classes[class].Apart {
-		most = min(most, 1-int(f.placed[n*len(f.classes)+class]))
+	if shuns := f.classes[class].Shuns; shuns != 0 {
+		placed := f.placed[n*len(f.classes):]
+		for left := shuns; left != 0; left &= left - 1 {
+			if placed[bits.TrailingZeros64(left)] > 0 {
+				return 0
+			}
+		}
+		if shuns&(1<<class) != 0 {
+			most = min(most, 1)
+		}
 	}
 	avail, need := f.avail[n*f.room:], f.requests[class*f.room:]
 	for r := range f.room {

@@ -183,7 +183,7 @@ func rooms(classes []Class, nodes []Node) (free, sometime []int64, enough bool) 
 	free, sometime = make([]int64, len(classes)), make([]int64, len(classes))
 	often := func(class uint32, room []int64) int64 {
 		n := int64(math.MaxInt64)
-		if classes[class].Apart {
+		if classes[class].Shuns&(1<<class) != 0 {
 			n = 1
 		}
 		for r, need := range requests[int(class)*len(names) : (int(class)+1)*len(names)] {
@@ -269,6 +269,12 @@ func (d *domain) find(classes []Class, list []pack.Slice, shapes int, m *Mandate
 				in[part] = append(in[part], uint32(k))
 			}
 			parted[k].Pods += int(n)
+		}
+	}
+	for k := range parted {
+		parted[k].Shuns = 0
+		for o, of := range to.Of {
+			parted[k].Shuns |= classes[to.Of[k].Class].Shuns >> of.Class & 1 << o
 		}
 	}
 	nodes := make([]Node, 0, len(d.nodes))

@@ -30,6 +30,14 @@ func (p *problem) within(domain string, list []pack.Slice, at []string) (*proble
 				out.classes[k].Pods += int(n)
 			}
 		}
+		for i := range of {
+			out.classes[i].Shuns = 0
+			for k := range of {
+				if p.classes[of[i].Class].Shuns&(1<<of[k].Class) != 0 {
+					out.classes[i].Shuns |= 1 << k
+				}
+			}
+		}
 	}
 	for _, n := range p.nodes {
 		if n.Domain != domain {
