@@ -25,9 +25,7 @@ func (c *Core) onGroupSeen(e event.PodGroupSeen) {
 	g, fresh, edited := c.objects.See(c.now, seen, e.Foreign)
 	if gang := c.gangs[g.UID]; gang != nil && edited {
 		gang.edited()
-		for _, p := range gang.members {
-			p.rejected = rejection{}
-		}
+		gang.triesAnew(gang.members)
 		c.touch(gang)
 	}
 	if fresh {

@@ -48,6 +48,7 @@ type search struct {
 	refusals int // Commits that were refused for some of their pods, since the gang last started or got a node
 
 	rejected rejection // of a gang that was undone for it
+	distrust distrust  // for the Bindings that it rejected
 
 	tried      time.Time // when more than summaries show was requested last,
 	triedNodes uint64    // and shards.nodes then

@@ -284,7 +284,9 @@ func (b *best) sorted() []*gang {
 func (g *gang) reject(p *pod, now time.Time, words string) {
 	p.rejected.rest(now, report.Rejected(words), rejectedAtOnce)
 	if p.rejected.why != nil {
-		p.uncharge()
+		if p.uncharge(); g.charge.claimed() {
+			g.search.distrust.fails(now, p.rejected.why.Message, true, g.charge.attempt)
+		}
 	}
 	g.search.drawOrder()
 }
@@ -297,7 +299,7 @@ func (g *gang) triesAnew(pods map[string]*pod) {
 	if g.search.rejected.times > 0 {
 		g.edits.ask()
 	}
-	g.search.rejected = rejection{}
+	g.search.rejected, g.search.distrust = rejection{}, distrust{}
 }
 
 // restAsWhole has a gang that is about to be undone rest if Bindings of it are rejected.

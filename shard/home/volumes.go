@@ -47,19 +47,10 @@ const (
 
 // trouble is what a gang remembers of tries that its volumes failed, until one succeeds.
 type trouble struct {
-	since  time.Time // of the first one
-	why    string    // of the last one
-	tries  int       // after which it gave its reservation back
-	claims int       // of those for which others had been evicted
-	until  time.Time // nobody is evicted for the gang before
+	distrust
+	since time.Time // of the first one
+	tries int       // after which it gave its reservation back
 }
-
-// For how long nobody is evicted for a gang after its volumes failed: at first, and, as that doubles with each try for which others had been
-// evicted, at most.
-const (
-	distrustFor = 10 * time.Minute
-	maxDistrust = 144 * distrustFor // a day
-)
 
 // volumesReady has the volumes of a gang bound of which all Commits are prepared, and reports whether all of them are. When one has
 // failed, or they take too long, the gang starts over.
@@ -116,19 +107,7 @@ func (c *common) troubled(g *gang) {
 	if x.since.IsZero() {
 		x.since = c.now
 	}
-	if x.why = g.blocked.Message; g.charge.claimed() {
-		x.claims++
-	}
-	x.until = c.now.Add(min(distrustFor<<min(max(0, x.claims-1), 8), maxDistrust))
-}
-
-// distrusts says why nobody is evicted for a gang whose volumes failed, "" if that is no reason.
-func (c *common) distrusts(g *gang) string {
-	x := &g.trouble
-	if x.since.IsZero() || !c.now.Before(x.until) || !slices.ContainsFunc(g.inOrder(), func(p *pod) bool { return p.Unbound && p.candidate() }) {
-		return ""
-	}
-	return fmt.Sprintf("nobody is evicted for it for another %v because its volumes could not be bound: %s", x.until.Sub(c.now).Round(time.Second), x.why)
+	x.fails(c.now, "its volumes could not be bound: "+g.blocked.Message, g.charge.claimed(), g.charge.attempt)
 }
 
 // lacksVolumes says that the claims of a gang's pods ask for more volumes than there are, where no others are provisioned: fewer pods than
