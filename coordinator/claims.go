@@ -81,7 +81,7 @@ func (c *Core) readClaim(now time.Time, g *gang, x *mandate, m *wire.Claim) (*cl
 	case r != nil && (r.barred != nil || !r.mayClaim() || r.serial != x.serial || r.borrows() != nil ||
 		c.tree.ofUser(r) != nil):
 		return nil, "it asks for something else now"
-	case r != nil && (c.roster.elsewhere(g, r.pods) > 0 || c.roster.other(g) != nil):
+	case r != nil && (len(c.roster.elsewhere(g, r.pods)) > 0 || c.roster.other(g) != nil):
 		return nil, "its pods are charged elsewhere"
 	}
 	cl := &claim{gang: g, mandate: x.number, rule: x.rule, judged: c.tree.version,
@@ -363,7 +363,7 @@ func (c *Core) fulfil(now time.Time, b *batch, x *claim) {
 		denied = c.tree.over(r.queue, r.delta, r.demand, nil)
 	}
 	bytes := c.recordBytes(g) + reservationBytes(g.ref, r.demand, r.pods)
-	if denied != nil || c.roster.elsewhere(g, r.pods) > 0 || !b.fits(bytes, c.cfg.BatchBytes) {
+	if denied != nil || len(c.roster.elsewhere(g, r.pods)) > 0 || !b.fits(bytes, c.cfg.BatchBytes) {
 		if g.res.claim = x; !real {
 			g.res.queue.move(x.promised, 1)
 		}

@@ -51,7 +51,7 @@ func (c *Core) take(now time.Time, b *batch, n *contest, most int) {
 			c.turns.spend(n, most)
 		}
 		c.deny(now, a, *denied)
-	} else if others := c.roster.elsewhere(r.gang, r.pods); others > 0 { // charged since it asked
+	} else if others := c.roster.elsewhere(r.gang, r.pods); len(others) > 0 { // charged since it asked
 		c.withdraw(r)
 		c.refuseElsewhere(now, r.from, r.gang, others, r.pods)
 	} else if !b.fits(reservationBytes(r.gang.ref, r.demand, r.pods)+r.gang.res.claimBytes(), c.cfg.BatchBytes) {

@@ -164,8 +164,8 @@ func (a *accepting) read() bool {
 		a.refuseMoved(a.now, a.from, a.g, o)
 		return false
 	}
-	if n := a.roster.elsewhere(a.g, a.pods); n > 0 {
-		a.refuseElsewhere(a.now, a.from, a.g, n, a.pods)
+	if others := a.roster.elsewhere(a.g, a.pods); len(others) > 0 {
+		a.refuseElsewhere(a.now, a.from, a.g, others, a.pods)
 		return false
 	}
 	opened, closing := a.g.res.reopen(a.m)
@@ -267,8 +267,8 @@ func (c *Core) forceEntitled(now time.Time, b *batch, most, bytes int) {
 		case len(b.ops) >= most || g.batch == b.id || !b.fits(reservationBytes(g.ref, r.demand, r.pods), bytes):
 			c.rights.entitled = append(c.rights.entitled, r)
 		default:
-			if n := c.roster.elsewhere(g, r.pods); n > 0 {
-				c.refuseElsewhere(now, r.from, g, n, r.pods)
+			if others := c.roster.elsewhere(g, r.pods); len(others) > 0 {
+				c.refuseElsewhere(now, r.from, g, others, r.pods)
 				continue
 			}
 			if o := c.roster.other(g); o != nil {

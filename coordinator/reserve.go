@@ -42,7 +42,7 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	}
 	c.yields(g, r.GetYields())
 	pods, err := g.podSet(r.GetPods())
-	if err == nil && c.roster.elsewhere(g, pods) > 0 {
+	if err == nil && len(c.roster.elsewhere(g, pods)) > 0 {
 		err = fmt.Errorf("pods: some are named by another reservation")
 	}
 	if err != nil {
@@ -178,20 +178,27 @@ func (r *request) firstRank(transaction uint64) api.Rank {
 	return rank
 }
 
+// namedElsewhere is how many pods a Denied names that are charged to other gangs. Who lets go of these is told of more.
+const namedElsewhere = 1000
+
 // refuseElsewhere answers for a gang with pods that are charged to other gangs. Its home asks again.
-func (c *Core) refuseElsewhere(now time.Time, from api.Incarnation, g *gang, n int, pods []uint64) {
-	c.refuse(now, from, g, wire.DenyReason_DENY_CHARGED_ELSEWHERE,
-		fmt.Sprintf("pods that are charged to other gangs: %d of %d", n, len(pods)))
+func (c *Core) refuseElsewhere(now time.Time, from api.Incarnation, g *gang, others, pods []uint64) {
+	refuseWith(c, now, from, g, &wire.Denied{Reason: wire.DenyReason_DENY_CHARGED_ELSEWHERE,
+		Message:   fmt.Sprintf("pods that are charged to other gangs: %d of %d", len(others), len(pods)),
+		Elsewhere: others[:min(len(others), namedElsewhere)]})
 }
 
 // refuse denies a gang what it asks for without keeping the request. What it is charged already stays.
 func (c *Core) refuse(now time.Time, from api.Incarnation, g *gang, reason wire.DenyReason, message string) {
+	refuseWith(c, now, from, g, &wire.Denied{Reason: reason, Message: message})
+}
+
+func refuseWith(c *Core, now time.Time, from api.Incarnation, g *gang, denied *wire.Denied) {
 	if g.req != nil {
 		c.withdraw(g.req)
 	}
 	g.refused = true
-	denied := &wire.Denied{GangUid: g.key.uid, Attempt: g.attempt, Serial: g.serial, Reason: reason,
-		Queue: g.key.queue, Message: message}
+	denied.GangUid, denied.Attempt, denied.Serial, denied.Queue = g.key.uid, g.attempt, g.serial, g.key.queue
 	denied.ReservationRevision, denied.Demand = g.charged()
 	c.send(from, &wire.Envelope{Body: &wire.Envelope_Denied{Denied: denied}})
 	c.forget(now, g)

@@ -73,14 +73,14 @@ func (o *roster) other(g *gang) *gang {
 	return nil
 }
 
-// elsewhere counts the pods that are charged to other gangs than g.
-func (o *roster) elsewhere(g *gang, pods []uint64) (n int) {
+// elsewhere returns the pods that are charged to other gangs than g.
+func (o *roster) elsewhere(g *gang, pods []uint64) (others []uint64) {
 	for _, p := range pods {
 		if o := o.pods[p]; o != nil && o != g {
-			n++
+			others = append(others, p)
 		}
 	}
-	return n
+	return others
 }
 
 // name makes these the pods of the gang's reservation. A pod that another gang has stays with it.

@@ -3349,6 +3349,7 @@ type Denied struct {
 	// What is charged all the same, 0 for nothing: what is bound of a gang is charged though the rest of it has to wait.
 	ReservationRevision int64     `protobuf:"varint,9,opt,name=reservation_revision,json=reservationRevision,proto3" json:"reservation_revision,omitempty"`
 	Demand              []*Amount `protobuf:"bytes,10,rep,name=demand,proto3" json:"demand,omitempty"`
+	Elsewhere           []uint64  `protobuf:"fixed64,11,rep,packed,name=elsewhere,proto3" json:"elsewhere,omitempty"` // api.PodID of pods that are charged to other gangs: 1,000 of them at most
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -3449,6 +3450,13 @@ func (x *Denied) GetReservationRevision() int64 {
 func (x *Denied) GetDemand() []*Amount {
 	if x != nil {
 		return x.Demand
+	}
+	return nil
+}
+
+func (x *Denied) GetElsewhere() []uint64 {
+	if x != nil {
+		return x.Elsewhere
 	}
 	return nil
 }
@@ -9465,7 +9473,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x14reservation_revision\x18\x04 \x01(\x03R\x13reservationRevision\x12.\n" +
 	"\x06demand\x18\x05 \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12(\n" +
 	"\x04rank\x18\x06 \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x12\x18\n" +
-	"\apatient\x18\a \x01(\bR\apatient\"\xce\x02\n" +
+	"\apatient\x18\a \x01(\bR\apatient\"\xec\x02\n" +
 	"\x06Denied\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9477,7 +9485,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\amessage\x18\b \x01(\tR\amessage\x121\n" +
 	"\x14reservation_revision\x18\t \x01(\x03R\x13reservationRevision\x12.\n" +
 	"\x06demand\x18\n" +
-	" \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\"Y\n" +
+	" \x03(\v2\x16.basalt.wire.v1.AmountR\x06demand\x12\x1c\n" +
+	"\telsewhere\x18\v \x03(\x06R\telsewhere\"Y\n" +
 	"\n" +
 	"Unreserved\x12\x19\n" +
 	"\bgang_uid\x18\x01 \x01(\tR\agangUid\x12\x18\n" +

@@ -76,7 +76,7 @@ func (c *common) obstacle(g *gang) report.Reason {
 	case g.single:
 		return report.PodNotReady()
 	}
-	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed)
+	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed, t.elsewhere)
 	switch pods := len(g.members); {
 	case pods >= least:
 	case g.name.Kind == api.ImpliedGroup:

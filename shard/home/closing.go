@@ -238,7 +238,7 @@ func (c *Core) evict(g *gang) {
 		c.become(g, binding)
 		return
 	}
-	for _, p := range g.pick((*pod).isBound) {
+	for _, p := range g.pick((*pod).goesWith) {
 		c.evictions.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
 	}

@@ -61,7 +61,9 @@ func (c *census) boundByOthers(p *pod) {
 const warnOfOthers = 10 * time.Second
 
 // isChargeable reports whether the pod is bound and to be charged.
-func (p *pod) isChargeable() bool { return p.isBound() && p.chargeable && !p.lost }
+func (p *pod) isChargeable() bool {
+	return p.isBound() && p.chargeable && !p.lost && (p.others.again.IsZero() || !p.isElsewhere())
+}
 
 // judgeForeign decides whether a bound pod is to be charged.
 func (c *census) judgeForeign(p *pod) {

@@ -25,7 +25,9 @@ import (
 // waited for longer than 10 seconds (report.PodGroup).
 
 // lives reports whether a pod is bound and counts for the present life.
-func (g *gang) lives(p *pod) bool { return p.isBound() && (!p.Deleting || g.single) && !p.boundAlone() }
+func (g *gang) lives(p *pod) bool {
+	return p.goesWith() && (!p.Deleting || g.single) && !p.boundAlone()
+}
 
 // place counts a pod towards the minimum.
 func (t *tally) place(p *pod) {

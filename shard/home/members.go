@@ -10,7 +10,7 @@ import (
 // tally counts the members of a gang; it is made anew whenever the gang is looked at.
 type tally struct {
 	candidates int // may be placed and are not bound
-	bound      int // have a node and are not finished
+	bound      int // have a node and are not finished, and no other gang is charged for them
 	chargeable int // of them those to be charged
 	held       int
 	promised   int
@@ -25,6 +25,7 @@ type tally struct {
 	rejected   refusedPod // the first of these whose Binding the API server rejects
 	again      time.Time  // when one of those is tried again, zero for never
 	scarce     int        // candidates with claims that need volumes which are there already
+	elsewhere  int        // have a node, and another gang is charged for them
 	alive      int        // bound, and of the present life (gang.go)
 	lost       int        // bound, and lost (repair.go)
 	placed     int        // those, and of those that have succeeded the ones that count for it
@@ -56,6 +57,9 @@ func (c *census) count(g *gang) (t tally) {
 		}
 		t.again = p.rejected.goesOn(c.now, t.again)
 		switch {
+		case p.isBound() && p.isElsewhere():
+			c.countElsewhere(g, p, &t)
+			continue
 		case p.isBound():
 			if t.bound++; g.lives(p) {
 				t.alive++
@@ -106,6 +110,33 @@ func (c *census) count(g *gang) (t tally) {
 		}
 	}
 	return t
+}
+
+// countElsewhere counts a pod for which another gang is charged. A gang that is evicted asks for none of these.
+func (c *census) countElsewhere(g *gang, p *pod, t *tally) {
+	t.elsewhere++
+	if g.state == evicting && p.others.again.IsZero() {
+		p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+	}
+	if g.state != evicting {
+		t.again = p.others.mayHave(c.now, t.again)
+	}
+	if c.judgeForeign(p); p.isChargeable() {
+		t.chargeable++
+	}
+}
+
+// postponeOthers has a gang that gives its reservation back not ask any more for pods that another one is charged for.
+func (c *census) postponeOthers(g *gang) {
+	if g.tally.elsewhere == 0 {
+		return
+	}
+	for _, p := range g.members {
+		if p.isBound() && p.isElsewhere() && p.others.again.IsZero() {
+			p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+		}
+	}
+	c.recount(g)
 }
 
 // choose returns the pods that, with those placed already, make the gang's minimum.

@@ -226,7 +226,7 @@ func (c *Core) leave(p *pod) {
 	if p.stage == committed && p.Node == "" {
 		g.leftWithIntent(p.UID)
 	}
-	p.gang = nil
+	p.gang, p.others = nil, others{}
 	c.census.forgetCharge(p)
 	p.leave()
 	c.touch(g)

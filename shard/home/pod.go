@@ -57,6 +57,7 @@ type pod struct {
 	evictAt    time.Time
 
 	rejected rejection // its Bindings, by the API server
+	others   others    // are charged for it
 
 	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
@@ -223,6 +224,34 @@ func (p *pod) refusal() *api.Refusal {
 		return p.Refused
 	}
 	return p.rejected.why
+}
+
+// others is what is known of a pod with a node for which another gang is charged. That one's home drives it: here it
+// counts for nothing, and goes with nobody. It is asked for again after ever longer pauses, as the other one may have
+// let go.
+type others struct {
+	since time.Time // when the coordinator first said so, zero for never
+	again time.Time // when it is asked for again, zero while it is
+}
+
+// have takes note that another gang is charged for the pod, and begins a pause.
+func (o *others) have(now time.Time, least, most time.Duration) {
+	if o.since.IsZero() {
+		o.since = now
+	}
+	o.again = now.Add(min(max(now.Sub(o.since), least), most))
+}
+
+// mayHave returns when the pod is asked for again, or the time given if that is earlier, and ends a pause that is over.
+func (o *others) mayHave(now, or time.Time) time.Time {
+	switch {
+	case o.again.IsZero():
+	case !now.Before(o.again):
+		o.again = time.Time{}
+	case or.IsZero() || o.again.Before(or):
+		return o.again
+	}
+	return or
 }
 
 // refusedPod is a pod that cannot be placed as it is, and why not, as it was when the gang was counted.

@@ -110,8 +110,15 @@ func (ch *charge) loseRank() { ch.rank = nil }
 // holds takes note of what the record says to be charged.
 func (ch *charge) holds(amounts api.Resources) { ch.reserved, ch.amounts = true, amounts }
 
-// listPods takes note of which pods the record names.
-func (ch *charge) listPods(pods []uint64) { ch.pods = pods }
+// listPods takes note of which pods the record names. No other gang is charged for them.
+func listPods(g *gang, pods []uint64) {
+	g.charge.pods = pods
+	for _, p := range g.members {
+		if g.charge.names(g, p) {
+			p.others = others{}
+		}
+	}
+}
 
 // moved takes note of a revision of the record.
 func (ch *charge) moved(revision int64) { ch.revision = revision }
@@ -290,6 +297,15 @@ func (ch *charge) names(g *gang, p *pod) bool {
 	_, found := slices.BinarySearch(ch.pods, p.id)
 	return found
 }
+
+// isElsewhere reports whether another gang is charged for the pod, as far as is known.
+func (p *pod) isElsewhere() bool {
+	ch := &p.gang.charge
+	return !p.others.since.IsZero() && !(ch.reserved && ch.names(p.gang, p))
+}
+
+// goesWith reports whether a bound pod is evicted with its gang.
+func (p *pod) goesWith() bool { return p.isBound() && !p.isElsewhere() }
 
 // grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
 func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }

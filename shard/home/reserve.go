@@ -243,7 +243,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 
 // chargeFor takes note of which pods the reservation is for.
 func chargeFor(g *gang, pods []uint64) {
-	g.charge.listPods(pods)
+	listPods(g, pods)
 	for _, p := range g.members {
 		p.charged = p.charged && g.charge.names(g, p)
 	}
@@ -260,6 +260,13 @@ func (c *Core) onDenied(m *wire.Denied) {
 	}
 	first := a.denied == nil
 	a.denied, a.listed = m, true
+	if others := m.GetElsewhere(); len(others) > 0 {
+		for _, p := range g.members {
+			if _, named := slices.BinarySearch(others, p.id); named && p.isBound() {
+				p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+			}
+		}
+	}
 	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
 		if g.charge.shut(c.now); !g.started || g.charge.yields != nil { // else it asks until it is opened again
 			g.charge.dropRequest()
@@ -271,7 +278,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
 			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
-				g.charge.listPods(a.names)
+				listPods(g, a.names)
 			}
 			g.charge.holds(amounts)
 			g.charge.moved(m.GetReservationRevision())
@@ -305,6 +312,7 @@ func (c *Core) release(g *gang) {
 		c.retreat(g, startOver)
 		return
 	}
+	c.census.postponeOthers(g)
 	if g.tally.chargeable > 0 {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return

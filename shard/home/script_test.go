@@ -512,12 +512,15 @@ func (s *script) run(line string) []string {
 			Attempt: attempt, Serial: r.Serial,
 			ReservationRevision: w.toNum(w.or("revision", "50")), Demand: r.Demand, Patient: w.has("patient"), Rank: &wire.Rank{Priority: r.Priority, Order: 3, GangUid: w.plain[0]}}}})
 
-	case "deny": // GANG [charged] reason=: with charged, what is bound is charged
+	case "deny": // GANG [charged] reason= elsewhere=POD: with charged, what is bound is charged
 		r := s.find("reserve " + w.plain[0]).GetReserve()
 		m := &wire.Denied{GangUid: w.plain[0], Attempt: r.Attempt, Serial: r.Serial,
 			Reason: wire.DenyReason(wire.DenyReason_value["DENY_"+w.or("reason", "QUOTA")]), Queue: r.Gang.Queue, Resource: "cpu", Short: 2000}
 		if w.has("charged") {
 			m.ReservationRevision, m.Demand = 50, r.Bound
+		}
+		if pod := w.value["elsewhere"]; pod != "" {
+			m.Elsewhere = []uint64{api.PodID(pod)}
 		}
 		return coordinator(&wire.Envelope{Body: &wire.Envelope_Denied{Denied: m}})
 

@@ -41,7 +41,7 @@ func (c *Core) onYield(m *wire.Yield) {
 // yields closes a gang that runs, and says so.
 func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.yield(g, to)
-	c.warn(g, g.blocked.Code, report.Short(to.GetWhy()+c.evictions.disrupts(g.pick((*pod).isBound))))
+	c.warn(g, g.blocked.Code, report.Short(to.GetWhy()+c.evictions.disrupts(g.pick((*pod).goesWith))))
 	switch to.GetRule() {
 	case wire.Rule_RULE_STALE:
 		c.RolledBack++

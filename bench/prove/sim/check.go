@@ -171,11 +171,11 @@ func (c *check) afterStore(ch protocol.Op) {
 		w.load.snatches(rec)
 	case strings.HasPrefix(ch.Key, "reservations/"):
 		gang := ch.Key[strings.LastIndexByte(ch.Key, '/')+1:]
-		c.grants(gang, ch.Value.Message != nil)
-		if ch.Value.Message != nil {
-			c.claims(gang, ch.Value.Message.(*wire.ReservationRecord))
-			c.names(ch.Value.Message.(*wire.ReservationRecord))
-			c.forged(ch.Value.Message.(*wire.ReservationRecord))
+		r, there := ch.Value.Message.(*wire.ReservationRecord)
+		if c.grants(gang, there && r.State == wire.ReservationState_RESERVATION_OPEN); there { // evicted pods may end late
+			c.claims(gang, r)
+			c.names(r)
+			c.forged(r)
 			return
 		}
 		for _, name := range w.api.pods.names() {

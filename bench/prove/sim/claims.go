@@ -421,8 +421,7 @@ func (w *world) judgeClosed() {
 		}))
 		w.count("gangs at rest that end late")
 		if charged := amountIn(r.Demand, "cpu"); charged > has {
-			w.suspect("closed "+r.Gang.Uid, 2, fmt.Sprintf("%s is evicted, and of cpu it is charged %d and its pods request %d",
-				r.Gang.Uid, charged, has))
+			w.suspect("closed "+r.Gang.Uid, 2, fmt.Sprintf("%s is evicted, charged cpu %d, has %d", r.Gang.Uid, charged, has))
 		}
 	}
 }
@@ -610,8 +609,8 @@ func (w *world) judgePod(p *corev1.Pod) {
 	if w.load.edited[string(p.UID)] || len(p.Spec.Volumes) > 0 {
 		return
 	}
-	if !w.load.mayBind(p) {
-		if w.load.rest.isRefused(p) {
+	if refused := w.load.rest.isRefused(p); refused || !w.load.mayBind(p) {
+		if refused && !w.load.mayBind(p) { // else every other one is refused, and it pauses
 			w.judgeRefused("pod "+p.Name, string(p.UID))
 		}
 		return

@@ -186,7 +186,7 @@ func PodWithheld() Reason {
 }
 
 // NotEnoughPods says that fewer pods than the minimum may be placed.
-func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
+func NotEnoughPods(have, least, gated, withheld, refused, failed, elsewhere int) Reason {
 	words := fmt.Sprintf("%d of the %d pods that start together can be scheduled", have, least)
 	add := func(n int, one, many string) {
 		switch n {
@@ -202,6 +202,7 @@ func NotEnoughPods(have, least, gated, withheld, refused, failed int) Reason {
 	lease := " a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"
 	add(withheld, "more names"+lease, "more name"+lease)
 	add(refused, "is rejected", "are rejected")
+	add(elsewhere, "is charged to another gang", "are charged to other gangs")
 	return Reason{v1beta1.ReasonNotEnoughPods, words}
 }
 
