@@ -12,7 +12,8 @@ import (
 // Which classes of a gang's pods may not meet on a node: a leader and two kinds of workers.
 func TestShuns(t *testing.T) {
 	port := func(ip string, number int32, protocol v1.Protocol) *v1.PodSpec {
-		return &v1.PodSpec{Containers: []v1.Container{{Ports: []v1.ContainerPort{{HostPort: number, HostIP: ip, Protocol: protocol}}}}}
+		return &v1.PodSpec{Containers: []v1.Container{{
+			Ports: []v1.ContainerPort{{HostPort: number, HostIP: ip, Protocol: protocol}}}}}
 	}
 	disk := func(readOnly bool) *v1.PodSpec {
 		return &v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
@@ -38,7 +39,8 @@ func TestShuns(t *testing.T) {
 		}
 		return &api.Class{Repels: b, Labelled: true, Labels: api.NewLabels(map[string]string{"app": own})}
 	}
-	plain := &api.Class{}
+	plain, web := &api.Class{}, class(port("", 80, ""))
+	at1, at2 := class(port("10.0.0.1", 80, v1.ProtocolTCP)), class(port("10.0.0.2", 80, ""))
 	for _, c := range []struct {
 		name    string
 		classes []*api.Class
@@ -46,10 +48,10 @@ func TestShuns(t *testing.T) {
 	}{
 		{"none", nil, nil},
 		{"plain ones", []*api.Class{plain, plain}, []uint64{0, 0}},
-		{"one with a port", []*api.Class{class(port("", 80, "")), plain}, []uint64{1, 0}},
-		{"two with the same port", []*api.Class{class(port("", 80, "")), class(port("10.0.0.1", 80, v1.ProtocolTCP))}, []uint64{3, 3}},
-		{"of different addresses", []*api.Class{class(port("10.0.0.1", 80, "")), class(port("10.0.0.2", 80, ""))}, []uint64{1, 2}},
-		{"of different protocols", []*api.Class{class(port("", 80, v1.ProtocolUDP)), class(port("", 80, ""))}, []uint64{1, 2}},
+		{"one with a port", []*api.Class{web, plain}, []uint64{1, 0}},
+		{"two with the same port", []*api.Class{web, at1}, []uint64{3, 3}},
+		{"of different addresses", []*api.Class{at1, at2}, []uint64{1, 2}},
+		{"of different protocols", []*api.Class{class(port("", 80, v1.ProtocolUDP)), web}, []uint64{1, 2}},
 		{"ports that are not the node's", []*api.Class{class(port("", 0, "")), plain}, []uint64{0, 0}},
 		{"a disk that is written", []*api.Class{class(disk(false)), class(disk(true))}, []uint64{3, 1}},
 		{"a disk that is read", []*api.Class{class(disk(true)), class(disk(true))}, []uint64{0, 0}},

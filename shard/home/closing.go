@@ -228,6 +228,7 @@ func (c *Core) evict(g *gang) {
 			g.vanish()
 		}
 		if g.charge.yields != nil && !c.startForgotten(g) {
+			keepLess(c, g)
 			return
 		}
 		c.release(g)

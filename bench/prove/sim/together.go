@@ -61,7 +61,8 @@ func (c *check) together(uid, gang string) {
 		}
 	}
 	own := w.api.node(p.Spec.NodeName)
-	if !required || own == nil || w.now.Sub(c.relabelledAt) < late {
+	if !required || own == nil || c.gang(gang).meddled || // which somebody else bound to another zone, perhaps
+		w.now.Sub(c.relabelledAt) < late {
 		return
 	}
 	for _, o := range w.api.pods.objects {
