@@ -34,6 +34,7 @@ type Core struct {
 	roster   roster     // of gangs
 	mandates mandates   // to plan whom to evict
 	reports  reports    // to homes
+	backfill backfill   // until when it is lent what queues keep
 	owners   *owners.Owners
 
 	inbox      []Message // accepted, not acted on
@@ -187,6 +188,7 @@ func (c *Core) tick(now time.Time) {
 	c.supply.age(now)
 	c.sweep(now)
 	c.findMandates(now)
+	c.backfill.look(now, &c.roster, c.earmarks.at, c.claims)
 	c.tellAgain(now)
 	c.report(now)
 	c.known(now)
@@ -352,7 +354,8 @@ func (c *Core) Status() *wire.StatusReply {
 		}
 		u := c.usage(q)
 		if r := q.order.earmark; r != nil { // for operators alone: tenants hear no names of others
-			u.Message += fmt.Sprintf("; keeps quota free for gang %s, which requests %s and has waited longest", r.gang.ref.Title(), r.delta)
+			u.Message += fmt.Sprintf("; keeps quota free for gang %s, which requests %s and has waited longest%s",
+				r.gang.ref.Title(), r.delta, r.lendsFor())
 		}
 		if size += proto.Size(u) + 8; size <= statusBytes {
 			s.Queues = append(s.Queues, u)

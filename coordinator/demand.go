@@ -20,6 +20,7 @@ type demandClass struct {
 	who       string // whose gangs they are, where that matters
 	fixed     bool   // they say that they may not be evicted
 	vain      bool   // no node would take them
+	term      int    // of each of them
 
 	requests      []*request // in static order, never empty
 	candidates    []*request // those that may get an earmark, in earmarkOrder
@@ -53,6 +54,9 @@ func (a *demandClass) key() []byte {
 	if a.vain {
 		b = append(b, 2)
 	}
+	if a.term < never {
+		b = append(b, 4, byte(a.term))
+	}
 	for _, d := range a.delta {
 		b = append(append(b, d.Resource...), 0)
 		b = binary.BigEndian.AppendUint64(b, uint64(d.Value))
@@ -64,7 +68,7 @@ func (c *Core) list(r *request) {
 	if r.barred != nil {
 		return
 	}
-	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept, vain: r.vain}
+	a := &demandClass{queue: r.queue, namespace: r.namespace, delta: r.delta, fixed: r.kept, vain: r.vain, term: r.term}
 	if r.gang.res != nil {
 		a.grows = r.gang.key.uid
 	}

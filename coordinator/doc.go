@@ -6,7 +6,8 @@
 // It decides:
 //   - whether a gang may be charged: to its queue and to every ancestor, or to none of them (quota.go);
 //   - in which order freed quota is offered to waiting gangs (lines.go), by what their queues are guaranteed, deserve
-//     and have (shares.go), and for which gangs, how long and how much of it is kept free (earmarks.go);
+//     and have (shares.go), for which gangs, how long and how much of it is kept free (earmarks.go), and to whom that
+//     is lent meanwhile (backfill.go), by the ends of gangs that say how long they run (timetable.go);
 //   - which gangs, or pods of gangs, give way to another (reclaim.go, mandate.go, offer.go, claims.go, surplus.go), and
 //     what nobody borrows meanwhile (bar.go). What queues have by that is written in one place (ledger.go);
 //   - from which Queue object and resourceVersion the limits in force are taken (limits.go);

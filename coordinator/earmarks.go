@@ -15,10 +15,11 @@ import (
 	"basalt.dev/basalt/api/fault"
 )
 
-// Earmarks. A large gang among small ones would never find all its quota free at once. So after EarmarkAfter, a queue keeps what is
-// freed for it: an earmark. This is backfill without run times. Nothing says when the running gangs end, so the schedule of EASY or
-// conservative backfill cannot be computed, and quota kept for a gang that cannot start is quota that nobody uses. Therefore an
-// earmark is bounded.
+// Earmarks. A large gang among small ones would never find all its quota free at once. So after EarmarkAfter, a queue
+// keeps what is freed for it: an earmark. Mostly nothing says when the running gangs end, so the schedule of EASY or
+// conservative backfill cannot be computed, and quota kept for a gang that cannot start is quota that nobody uses.
+// Therefore an earmark is bounded. Where all that would have to end for it says how long it runs, what is kept is lent
+// meanwhile (backfill.go).
 //
 // In time: earmarks are in force in windows. A window lasts EarmarkFor, or 2, 4 or 8 times that, in the order of the ruler sequence
 // (1 2 1 4 1 2 1 8 ...), as the restarts of Luby, Sinclair and Zuckerman (1993) do where the run time of what is waited for is not
@@ -102,10 +103,10 @@ func (e *earmarks) note(r *request) string {
 }
 
 // keeps returns how much of a resource a queue keeps from the request for the one that has its earmark, of a
-// capability of limit.
+// capability of limit. What it lends is not kept.
 func (from *request) keeps(q *queue, resource string, limit int64) int64 {
 	mark := q.order.earmark
-	if mark == nil || mark == from || !mark.standsAgainst(from) {
+	if mark == nil || mark == from || from.isLent(mark) || !mark.standsAgainst(from) {
 		return 0
 	}
 	kept := max(0, mark.delta.Value(resource))

@@ -235,6 +235,7 @@ func (a *accepting) wait() {
 		r.who = g.res.who
 	}
 	r.claims, r.least, r.runs = m.GetClaims(), int(m.GetLeast()), max(0, m.GetRunsMs())
+	r.term = r.ends()
 	if slices.Contains(a.ledger.barring, g) {
 		a.ledger.freedFor(g) // it may be entitled to less now
 	}
@@ -304,7 +305,7 @@ func (c *Core) force(now time.Time, b *batch, r *request, charged api.Resources)
 		}
 		use = append(use, a)
 	}
-	reservationFor(c, b, r).chargedFor(now, r)
+	c.roster.chargedFor(now, reservationFor(c, b, r), r)
 	grows := use.Sub(charged).Positive()
 	c.ledger.charge(g, use)
 	c.roster.name(g, r.pods)

@@ -35,7 +35,8 @@ func (c *Core) loadReservation(s StoredReservation) bool {
 	g.res.closing = r.GetState() == wire.ReservationState_RESERVATION_CLOSING
 	g.res.started, g.res.revision = r.GetStarted(), s.Revision
 	g.res.granted, g.res.preemptible, g.res.kept, g.res.awaits, g.res.within = r.GetGrantedUnixMs(), r.GetPreemptible(), r.GetKept(), r.GetAwaits(), r.GetWithin()
-	g.res.runs, g.res.who = max(0, r.GetRunsMs()), whoSaid(r.GetUser(), r.GetGroups())
+	g.res.who = whoSaid(r.GetUser(), r.GetGroups())
+	c.roster.limit(g.res, max(0, r.GetRunsMs()))
 	c.ledger.charge(g, demand)
 	if err := c.loadSurplus(g, r); err != nil {
 		c.log(LevelError, "part of a reservation ignored", "key", s.Key, "error", err)
@@ -81,7 +82,7 @@ func forces(charged, demand, bound api.Resources) bool {
 // grant charges a request whole.
 func (c *Core) grant(now time.Time, b *batch, r *request) {
 	g := r.gang
-	reservationFor(c, b, r).chargedFor(now, r)
+	c.roster.chargedFor(now, reservationFor(c, b, r), r)
 	if len(c.waits) < waitsAtMost {
 		c.waits = append(c.waits, now.Sub(r.arrived))
 	}
@@ -106,11 +107,12 @@ func (r *reservation) follow(q *request) {
 }
 
 // chargedFor takes what a request says of the gang that is charged for it, and when that was first so.
-func (r *reservation) chargedFor(now time.Time, q *request) {
+func (o *roster) chargedFor(now time.Time, r *reservation, q *request) {
 	r.follow(q)
 	r.least = q.least
 	if r.granted == 0 {
-		r.granted, r.runs = now.UnixMilli(), q.runs
+		r.granted = now.UnixMilli()
+		o.limit(r, q.runs)
 	}
 }
 

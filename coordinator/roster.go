@@ -19,7 +19,8 @@ type roster struct {
 	gangs      map[gangKey]*gang
 	charged    map[string]*gang // by UID: those with a reservation
 	pods       map[uint64]*gang // by api.PodID: the one that the pod is charged to
-	open       int              // reservations
+	open       int              // reservations,
+	limited    int              // and those of them whose gangs have a limit
 	tombstones []tombstone      // of forgotten gangs, oldest first
 }
 
@@ -130,6 +131,7 @@ func (o *roster) release(g *gang) (empty []string) {
 	o.name(g, nil)
 	q := g.res.queue
 	empty = q.releases(g)
+	o.limit(g.res, 0)
 	g.res = nil
 	o.open--
 	if o.charged[g.key.uid] == g {
@@ -137,6 +139,16 @@ func (o *roster) release(g *gang) (empty []string) {
 	}
 	o.ledger.tree.prune(q)
 	return empty
+}
+
+// limit notes after how many ms from its first charge a gang is past its limit, 0 for never.
+func (o *roster) limit(r *reservation, runs int64) {
+	if r.runs > 0 {
+		o.limited--
+	}
+	if r.runs = runs; runs > 0 {
+		o.limited++
+	}
 }
 
 // bury leaves a tombstone for a gang that has nothing left.

@@ -670,17 +670,20 @@ func (p *player) do(words []string) {
 			}
 			p.print("%s; %s%s", m.Eviction, m.Then, at)
 		}
+		p.showLent(m)
 		for _, n := range m.Claims {
 			p.print("claim of %s: %d, takes %v", n.Gang.Uid, n.Victims, n.Takes)
 		}
 		if !m.Known {
 			p.print("unknown")
 		}
-	case "whatif": // whatif GANG queue=.. | plan queue=.. ask=.. further=.. pods= priority= ns= never, with QUEUE:FIELD=VALUE ..: what users are told
+	case "whatif": // whatif GANG queue=.. | plan queue=.. ask=.. further=.. pods= priority= runs= ns= never,
+		// with QUEUE:FIELD=VALUE ..: what users are told
 		q := Question{Changes: a.changes(), Queue: a.values["queue"], GangUID: name}
 		if name == "plan" {
 			q.Planned = &wire.PlannedGang{Namespace: a.gang().Namespace, Queue: q.Queue, Demand: wire.FromResources(a.vector("ask")), Further: wire.FromResources(a.vector("further")),
-				Pods: uint32(a.number("pods", 1)), Priority: a.number("priority", 0), Claims: !a.has("never")}
+				Pods: uint32(a.number("pods", 1)), Priority: a.number("priority", 0), Claims: !a.has("never"),
+				RunsMs: 1000 * a.number("runs", 0)}
 		}
 		before := snapshot(p.core)
 		m := p.core.WhatIf(p.now, q)
@@ -750,6 +753,16 @@ func (a args) changes() (out []Change) {
 	return out
 }
 
+// showLent shows for how long others are lent what is kept from a gang.
+func (p *player) showLent(m *wire.StandingReply) {
+	if ms := m.GetLentMs(); ms > 0 {
+		p.print("lent for %v", time.Duration(ms)*time.Millisecond)
+	}
+	if why := m.GetLentNever(); why != "" {
+		p.print("not lent: %s", why)
+	}
+}
+
 func (p *player) showWhatIf(m *wire.WhatIfReply) {
 	if m.Invalid != "" {
 		p.print("invalid: %s", m.Invalid)
@@ -810,6 +823,7 @@ func (p *player) showWhatIf(m *wire.WhatIfReply) {
 				}
 				p.print("  %s; %s%s", e.Eviction, e.Then, at)
 			}
+			p.showLent(o.Standing)
 			if o.Exposed != "" {
 				p.print("  %s", o.Exposed)
 			}

@@ -104,6 +104,7 @@ func (c *Core) standingOf(now time.Time, g *gang) *wire.StandingReply {
 		for q := r.queue; q.parent != nil; q = q.parent {
 			out.Turns = append(out.Turns, q.turn(r))
 		}
+		out.LentMs, out.LentNever = r.lent(c.roster.limited)
 	}
 	var at time.Time
 	if out.Eviction, out.Then, at = c.eviction(now, g); !at.IsZero() {

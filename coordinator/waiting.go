@@ -45,6 +45,8 @@ type request struct {
 	unusedFor   time.Duration // of windows in which quota was kept for it and it did not start (earmarks.go)
 	told        time.Time     // when its home was last told, the zero time while an answer is owed
 	denial      denialText    // what it was told
+	term        int           // the slot in which it would be past its limit if it started now, or never (backfill.go)
+	lends       int64         // for so many ms others may have what is kept for it, 0 for not at all
 }
 
 // enqueue lets a request wait. list puts it into its queue's order, once its fields are set.

@@ -151,7 +151,9 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 	tenant := q.members.tenants[p.GetNamespace()]
 	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: tenant, demand: demand, delta: demand,
 		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(),
-		preemptible: !p.GetKept(), kept: p.GetKept(), barred: c.rights.right(q, p.GetNamespace())}
+		preemptible: !p.GetKept(), kept: p.GetKept(), runs: max(0, p.GetRunsMs()),
+		barred: c.rights.right(q, p.GetNamespace())}
+	g.req.term = g.req.ends()
 	return g, further, ""
 }
 

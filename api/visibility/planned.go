@@ -1,9 +1,11 @@
 package visibility
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -30,9 +32,13 @@ func ParseChange(text string) (*wire.QueueChange, error) {
 	return &wire.QueueChange{Queue: queue, Field: field, Resource: what, Value: value}, nil
 }
 
+// usualSearch is for how long a gang may look for nodes before its limit begins, with the defaults of home.GiveUpAfter
+// and home.RollForward.
+const usualSearch = 70 * time.Second
+
 // ParsePlanned reads a gang that does not exist: queue=QUEUE, and what each pod requests, such as
 // cpu=8,nvidia.com/gpu=1; pods=16 (1 if not said), minCount=8 (all pods), priority=1000 (0), preemptible=false (true:
-// a controller makes its pods), preemptionPolicy=Never.
+// a controller makes its pods), preemptionPolicy=Never, maxRuntime=45m (no limit).
 func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 	bad := func(format string, args ...any) (*wire.PlannedGang, error) {
 		return nil, fmt.Errorf("gang: "+format, args...)
@@ -64,6 +70,12 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 			if out.Kept = value == "false"; !out.Kept && value != "true" {
 				return bad("preemptible: %q is not one of true and false", api.Shorten(value, maxWord))
 			}
+		case "maxRuntime":
+			var limit time.Duration
+			if limit, err = time.ParseDuration(value); err == nil && (limit < time.Second || limit > api.MaxRuntime) {
+				err = errors.New("it is from 1s to 8760h")
+			}
+			out.RunsMs = (usualSearch + limit).Milliseconds()
 		case "preemptionPolicy":
 			if out.Claims = value != never; out.Claims && value != "PreemptLowerPriority" {
 				return bad("preemptionPolicy: %q is not one of Never and PreemptLowerPriority", api.Shorten(value, maxWord))
@@ -71,7 +83,7 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 		default:
 			if key != "cpu" && key != "memory" && key != "ephemeral-storage" && !strings.HasPrefix(key, "hugepages-") &&
 				!strings.Contains(key, "/") {
-				return bad("%q is neither queue, pods, minCount, priority, preemptible or preemptionPolicy, "+
+				return bad("%q is neither queue, pods, minCount, priority, preemptible, preemptionPolicy or maxRuntime, "+
 					"nor a resource such as cpu, memory or nvidia.com/gpu", api.Shorten(key, maxWord))
 			}
 			if len(requests) >= api.MaxResources {

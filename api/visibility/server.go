@@ -204,7 +204,7 @@ func (s *server) withStanding(ctx context.Context, who *user, w *Why, reply *wir
 		s.Log.Debug("the coordinator does not say how a gang stands", "error", err)
 		return w
 	}
-	w.Standing = standingOf(said)
+	w.Standing = standingOf(said, time.Duration(reply.GetSearchMs())*time.Millisecond)
 	return w
 }
 

@@ -16,6 +16,22 @@ type Standing struct {
 	Eviction string     `json:"eviction,omitempty"` // from whom it takes what it lacks, or why from nobody
 	Then     string     `json:"then,omitempty"`     // what happens then,
 	At       *time.Time `json:"at,omitempty"`       // and when
+
+	// Of a gang from which quota is kept for one that has waited longer: the longest limit with which that is lent to
+	// it, or why that is lent to nobody.
+	Lent      string `json:"lent,omitempty"`
+	LentNever string `json:"lentNever,omitempty"`
+}
+
+// kept says to whom that is lent, "" where nothing is said.
+func (s *Standing) kept() string {
+	switch {
+	case s.Lent != "":
+		return "it is lent to gangs with a limit of " + s.Lent + " or less (maxRuntimeSeconds)"
+	case s.LentNever != "":
+		return "it is lent to nobody now: " + s.LentNever
+	}
+	return ""
 }
 
 // Bands of a queue, from the first to the last.
@@ -40,8 +56,16 @@ type Turn struct {
 	WeightedShare int    `json:"weightedShare,omitempty"` // above what it deserves, in thousandths
 }
 
-func standingOf(r *wire.StandingReply) Standing {
-	s := Standing{Eviction: r.GetEviction(), Then: r.GetThen()}
+// standingOf reads what the coordinator says of a gang that looks for nodes for so long before its limit begins.
+func standingOf(r *wire.StandingReply, search time.Duration) Standing {
+	s := Standing{Eviction: r.GetEviction(), Then: r.GetThen(), LentNever: r.GetLentNever()}
+	if ms := r.GetLentMs(); ms > 0 {
+		if limit := (time.Duration(ms)*time.Millisecond - search).Truncate(time.Second); limit > 0 {
+			s.Lent = limit.String()
+		} else {
+			s.LentNever = "it may be enough before another gang has found nodes"
+		}
+	}
 	if ms := r.GetThenUnixMs(); ms > 0 {
 		at := time.UnixMilli(ms).UTC()
 		s.At = &at
@@ -165,7 +189,7 @@ func queueFromReply(r *wire.StandingReply, mayGet func(*wire.GangRef) bool) *Why
 	if g := r.GetNext(); g != nil {
 		w.Next = &NextGang{Gang: name(g)}
 		if w.Next.Gang != "" {
-			w.Next.Standing = standingOf(r)
+			w.Next.Standing = standingOf(r, usualSearch)
 		}
 		if w.Next.Gang != "" && r.GetShort() > 0 {
 			w.Next.Lacks = &Lack{r.GetShortQueue(), r.GetShortResource(), api.FormatAmount(r.GetShortResource(), r.GetShort())}
@@ -232,6 +256,9 @@ func (w *WhyQueue) Text(now time.Time) string {
 		row("next", "%s%s", named(n.Gang), lacks)
 		for _, line := range n.lines() {
 			row("turn", "%s", line)
+		}
+		if words := n.kept(); words != "" {
+			row("kept", "%s", words)
 		}
 		if words := n.evictions(now); words != "" {
 			row("claims", "%s", words)

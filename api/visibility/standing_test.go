@@ -22,10 +22,10 @@ func TestStanding(t *testing.T) {
 		Usage: &wire.QueueUsage{Queue: "ml.prod", ReadyReason: "Ready", Message: "limits are in force", Admitted: 12, Waiting: 3, WeightedShare: 250,
 			Charged: cpu(4), Wanted: cpu(9), FairShare: cpu(6), Deserved: cpu(8), Promised: []*wire.Amount{{Resource: "nvidia.com/gpu", Value: 2}}},
 		Claims:      []*wire.ClaimNote{{Gang: &wire.GangRef{Namespace: "ns", Name: "train"}, Victims: 3}, {Gang: &wire.GangRef{Namespace: "other", Name: "secret"}, Victims: 1, Takes: true}},
-		ClaimsTotal: 4,
+		ClaimsTotal: 4, LentMs: 1_000_500,
 	}
 	gang := FromReply("ns", "train", &wire.WhyReply{Known: true, Title: "PodGroup ns/train", Queue: "ml.prod", Message: "no quota", Next: "it is admitted when others end", CreatedUnixMs: ms(0), Pods: 1, MinCount: 1})
-	gang.Standing = standingOf(said)
+	gang.Standing = standingOf(said, 0)
 	queue := queueFromReply(said, func(g *wire.GangRef) bool { return g.Namespace == "ns" })
 	for _, c := range []struct{ what, got, want string }{
 		{"gang", gang.Text(now, false), `PodGroup ns/train waits: no quota
@@ -33,6 +33,7 @@ func TestStanding(t *testing.T) {
   pods     1 exist, 0 are bound, 1 start together
   queue    ml.prod
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
+  kept     it is lent to gangs with a limit of 16m40s or less (maxRuntimeSeconds)
   claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s
   next     it is admitted when others end
 `},
@@ -41,6 +42,7 @@ func TestStanding(t *testing.T) {
   share    it borrows 25.0 % of what its parent may have, by weight; the smallest share goes first
   next     ns/train: queue "ml" lacks cpu=500m
   turn     queue "ml.prod" is 2nd of the 3 below "ml" in which gangs wait: within what it deserves (cpu 4 + 2500m of 8)
+  kept     it is lent to gangs with a limit of 15m30s or less (maxRuntimeSeconds)
   claims   3 gangs are evicted for it in whole or in part, and not gone yet, the claim ends in 1m5s
   gets     3 gangs are evicted for ns/train in whole or in part, and not gone yet
   gives    1 of its gangs is evicted for a gang of another namespace in whole or in part, and not gone yet
@@ -53,6 +55,19 @@ nvidia.com/gpu   -         -          2          -        -            -        
 	} {
 		if c.got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", c.what, c.got, c.want)
+		}
+	}
+	for ms, want := range map[int64]string{
+		70_999: "it is lent to nobody now: it may be enough before another gang has found nodes",
+		71_000: "it is lent to gangs with a limit of 1s or less (maxRuntimeSeconds)",
+		0:      "it is lent to nobody now: because",
+	} {
+		r := &wire.StandingReply{LentMs: ms}
+		if ms == 0 {
+			r.LentNever = "because"
+		}
+		if s := standingOf(r, 70*time.Second); s.kept() != want {
+			t.Errorf("lent for %d ms: %q, want %q", ms, s.kept(), want)
 		}
 	}
 	b, err := json.Marshal(queue)

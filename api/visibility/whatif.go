@@ -296,7 +296,7 @@ func (v *view) outlookFrom(o *wire.Outlook, shown bool) *Outlook {
 		return out
 	}
 	out.Message, out.Position, out.Waiting, out.Further, out.Exposed = o.GetMessage(), int(o.GetPlace()), int(o.GetWaiting()), o.GetFurther(), o.GetExposed()
-	out.Standing = standingOf(o.GetStanding())
+	out.Standing = standingOf(o.GetStanding(), usualSearch)
 	out.AheadTotal = int(o.GetAheadTotal())
 	if !o.GetGranted() && (o.GetStanding() == nil || o.GetShort() > 0 && len(out.Turns) == 0) {
 		out.Position, out.Waiting = 0, 0 // it waits for an edit: it has no turn
@@ -482,6 +482,9 @@ func (o *Outlook) text(b *strings.Builder, indent string, now time.Time) {
 	}
 	if o.Further != "" {
 		row("then", "the pods that follow are denied: %s", o.Further)
+	}
+	if words := o.kept(); words != "" {
+		row("kept", "%s", words)
 	}
 	if words := o.evictions(now); words != "" {
 		row("claims", "%s", words)

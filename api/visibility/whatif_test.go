@@ -143,6 +143,7 @@ func TestParseChange(t *testing.T) {
 func TestParsePlanned(t *testing.T) {
 	for text, want := range map[string]string{
 		"queue=a,cpu=8,nvidia.com/gpu=1,pods=16,minCount=8,priority=7": "a 8 [cpu=64 nvidia.com/gpu=8 pods=8] [cpu=64 nvidia.com/gpu=8 pods=8] 7 true",
+		"queue=a,maxRuntime=45m":                          "a 1 [pods=1] [] 0 true",
 		"queue=a.b,memory=1Gi":                            "a.b 1 [memory=1Gi pods=1] [] 0 true",
 		"pods=3,queue=a":                                  "a 3 [pods=3] [] 0 true",
 		"queue=a,priority=-5,preemptionPolicy=Never":      "a 1 [pods=1] [] -5 false",
@@ -150,6 +151,9 @@ func TestParsePlanned(t *testing.T) {
 		"queue=a,cpu=0.1,pods=100000,hugepages-2Mi=512Mi": "a 100000 [cpu=10000 hugepages-2Mi=50000Gi pods=100000] [] 0 true",
 	} {
 		p, err := ParsePlanned(text, "ns")
+		if limited := strings.Contains(text, "maxRuntime=45m"); limited != (p.GetRunsMs() == 46*60_000+10_000) {
+			t.Errorf("%s: past its limit after %d ms", text, p.GetRunsMs())
+		}
 		demand, _ := wire.ToResources(p.GetDemand())
 		further, _ := wire.ToResources(p.GetFurther())
 		if got := fmt.Sprintf("%s %d [%v] [%v] %d %t", p.GetQueue(), p.GetPods(), demand, further, p.GetPriority(), p.GetClaims()); err != nil || got != want || p.Namespace != "ns" {
@@ -157,22 +161,25 @@ func TestParsePlanned(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"":                                "is not KEY=VALUE",
-		"queue=a,cpu":                     `"cpu" is not KEY=VALUE`,
-		"queue=a,queue=b":                 `"queue=b" is not KEY=VALUE, each key once`,
-		"cpu=1":                           "it names no queue",
-		"queue=A":                         `queue name "A"`,
-		"queue=a,gpus=1":                  `"gpus" is neither queue`,
-		"queue=a,cpu=much":                `cpu: "much"`,
-		"queue=a,cpu=-1":                  "is negative",
-		"queue=a,cpu=1e300000000":         "cpu",
-		"queue=a,pods=0":                  "pods: 0: 1 to 100000",
-		"queue=a,pods=100001":             "pods: 100001",
-		"queue=a,pods=2,minCount=3":       "minCount: 3: 1 to 2",
-		"queue=a,pods=2,minCount=0":       "minCount: 0: 1 to 2",
-		"queue=a,priority=high":           `priority: "high"`,
-		"queue=a,priority=9999999999":     "priority",
-		"queue=a,preemptionPolicy=Always": `"Always" is not one of Never`,
+		"":                                         "is not KEY=VALUE",
+		"queue=a,cpu":                              `"cpu" is not KEY=VALUE`,
+		"queue=a,queue=b":                          `"queue=b" is not KEY=VALUE, each key once`,
+		"cpu=1":                                    "it names no queue",
+		"queue=A":                                  `queue name "A"`,
+		"queue=a,gpus=1":                           `"gpus" is neither queue`,
+		"queue=a,cpu=much":                         `cpu: "much"`,
+		"queue=a,cpu=-1":                           "is negative",
+		"queue=a,cpu=1e300000000":                  "cpu",
+		"queue=a,pods=0":                           "pods: 0: 1 to 100000",
+		"queue=a,pods=100001":                      "pods: 100001",
+		"queue=a,pods=2,minCount=3":                "minCount: 3: 1 to 2",
+		"queue=a,pods=2,minCount=0":                "minCount: 0: 1 to 2",
+		"queue=a,priority=high":                    `priority: "high"`,
+		"queue=a,priority=9999999999":              "priority",
+		"queue=a,maxRuntime=45":                    "maxRuntime",
+		"queue=a,maxRuntime=9000h":                 "from 1s to 8760h",
+		"queue=a,maxRuntime=-1h":                   "from 1s to 8760h",
+		"queue=a,preemptionPolicy=Always":          `"Always" is not one of Never`,
 		"queue=a,cpu=" + strings.Repeat("1", 2000): "more than 32 characters",
 	} {
 		if p, err := ParsePlanned(text, "ns"); err == nil || !strings.Contains(err.Error(), says) || len(err.Error()) > 400 {

@@ -219,6 +219,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 			row("", "%d %s", r.Nodes, r.Reason)
 		}
 	}
+	if words := w.kept(); words != "" {
+		row("kept", "%s", words)
+	}
 	if words := w.evictions(now); words != "" {
 		row("claims", "%s", words)
 	}

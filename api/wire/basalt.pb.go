@@ -7773,6 +7773,7 @@ type WhyReply struct {
 	LimitMs       int64         `protobuf:"varint,28,opt,name=limit_ms,json=limitMs,proto3" json:"limit_ms,omitempty"`            // it runs for so long at most; 0: nobody says
 	LimitBy       string        `protobuf:"bytes,29,opt,name=limit_by,json=limitBy,proto3" json:"limit_by,omitempty"`             // who says so
 	EndsUnixMs    int64         `protobuf:"varint,30,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"` // of one that is charged: it is past its limit then, at the latest; 0: it has none
+	SearchMs      int64         `protobuf:"varint,31,opt,name=search_ms,json=searchMs,proto3" json:"search_ms,omitempty"`         // for so long it may look for nodes before that limit begins
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8017,6 +8018,13 @@ func (x *WhyReply) GetEndsUnixMs() int64 {
 	return 0
 }
 
+func (x *WhyReply) GetSearchMs() int64 {
+	if x != nil {
+		return x.SearchMs
+	}
+	return 0
+}
+
 // Asked of the coordinator that leads: how does a gang, or a queue, stand?
 type StandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8085,6 +8093,9 @@ type StandingReply struct {
 	Eviction   string                 `protobuf:"bytes,3,opt,name=eviction,proto3" json:"eviction,omitempty"`                          // from whom it takes what it lacks, or why from nobody; empty where that is no matter
 	Then       string                 `protobuf:"bytes,4,opt,name=then,proto3" json:"then,omitempty"`                                  // what happens next,
 	ThenUnixMs int64                  `protobuf:"varint,5,opt,name=then_unix_ms,json=thenUnixMs,proto3" json:"then_unix_ms,omitempty"` // and when
+	// Of a gang from which quota is kept for another:
+	LentMs    int64  `protobuf:"varint,15,opt,name=lent_ms,json=lentMs,proto3" json:"lent_ms,omitempty"`         // it is lent to who is past its limit within so long of being granted; 0: to nobody,
+	LentNever string `protobuf:"bytes,16,opt,name=lent_never,json=lentNever,proto3" json:"lent_never,omitempty"` // and why not to this one; empty where nothing is to be said
 	// Of a queue.
 	Usage         *QueueUsage  `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	Next          *GangRef     `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`                               // the gang that is next in it, whose standing the above is; none if nothing waits that freed quota can help
@@ -8163,6 +8174,20 @@ func (x *StandingReply) GetThenUnixMs() int64 {
 		return x.ThenUnixMs
 	}
 	return 0
+}
+
+func (x *StandingReply) GetLentMs() int64 {
+	if x != nil {
+		return x.LentMs
+	}
+	return 0
+}
+
+func (x *StandingReply) GetLentNever() string {
+	if x != nil {
+		return x.LentNever
+	}
+	return ""
 }
 
 func (x *StandingReply) GetUsage() *QueueUsage {
@@ -8658,8 +8683,9 @@ type PlannedGang struct {
 	Pods          uint32                 `protobuf:"varint,4,opt,name=pods,proto3" json:"pods,omitempty"`      // how many these are
 	Further       []*Amount              `protobuf:"bytes,5,rep,name=further,proto3" json:"further,omitempty"` // demand of the pods that follow
 	Priority      int64                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
-	Claims        bool                   `protobuf:"varint,7,opt,name=claims,proto3" json:"claims,omitempty"` // others may be evicted for it
-	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"`     // it may not be evicted
+	Claims        bool                   `protobuf:"varint,7,opt,name=claims,proto3" json:"claims,omitempty"`               // others may be evicted for it
+	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"`                   // it may not be evicted
+	RunsMs        int64                  `protobuf:"varint,9,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"` // it is past its limit so long after it is granted its quota; 0: it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8748,6 +8774,13 @@ func (x *PlannedGang) GetKept() bool {
 		return x.Kept
 	}
 	return false
+}
+
+func (x *PlannedGang) GetRunsMs() int64 {
+	if x != nil {
+		return x.RunsMs
+	}
+	return 0
 }
 
 type WhatIfReply struct {
@@ -9858,7 +9891,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xd1\x06\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xee\x06\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -9892,18 +9925,22 @@ const file_basalt_proto_rawDesc = "" +
 	"\blimit_ms\x18\x1c \x01(\x03R\alimitMs\x12\x19\n" +
 	"\blimit_by\x18\x1d \x01(\tR\alimitBy\x12 \n" +
 	"\fends_unix_ms\x18\x1e \x01(\x03R\n" +
-	"endsUnixMs\"`\n" +
+	"endsUnixMs\x12\x1b\n" +
+	"\tsearch_ms\x18\x1f \x01(\x03R\bsearchMs\"`\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\bgang_uid\x18\x02 \x01(\tR\agangUid\x12\x1c\n" +
-	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"\x88\x04\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"\xc0\x04\n" +
 	"\rStandingReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12*\n" +
 	"\x05turns\x18\x02 \x03(\v2\x14.basalt.wire.v1.TurnR\x05turns\x12\x1a\n" +
 	"\beviction\x18\x03 \x01(\tR\beviction\x12\x12\n" +
 	"\x04then\x18\x04 \x01(\tR\x04then\x12 \n" +
 	"\fthen_unix_ms\x18\x05 \x01(\x03R\n" +
-	"thenUnixMs\x120\n" +
+	"thenUnixMs\x12\x17\n" +
+	"\alent_ms\x18\x0f \x01(\x03R\x06lentMs\x12\x1d\n" +
+	"\n" +
+	"lent_never\x18\x10 \x01(\tR\tlentNever\x120\n" +
 	"\x05usage\x18\x06 \x01(\v2\x1a.basalt.wire.v1.QueueUsageR\x05usage\x12+\n" +
 	"\x04next\x18\a \x01(\v2\x17.basalt.wire.v1.GangRefR\x04next\x12\x1f\n" +
 	"\vshort_queue\x18\b \x01(\tR\n" +
@@ -9945,7 +9982,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x1a\n" +
 	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
-	"\x05value\x18\x04 \x01(\tR\x05value\"\xff\x01\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\x98\x02\n" +
 	"\vPlannedGang\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12.\n" +
@@ -9954,7 +9991,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\afurther\x18\x05 \x03(\v2\x16.basalt.wire.v1.AmountR\afurther\x12\x1a\n" +
 	"\bpriority\x18\x06 \x01(\x03R\bpriority\x12\x16\n" +
 	"\x06claims\x18\a \x01(\bR\x06claims\x12\x12\n" +
-	"\x04kept\x18\b \x01(\bR\x04kept\"\xd4\x01\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\x12\x17\n" +
+	"\aruns_ms\x18\t \x01(\x03R\x06runsMs\"\xd4\x01\n" +
 	"\vWhatIfReply\x12\x18\n" +
 	"\ainvalid\x18\x01 \x01(\tR\ainvalid\x124\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1c.basalt.wire.v1.QueueOutlookR\x06queues\x12!\n" +

@@ -26,7 +26,9 @@ type whatIf struct {
 func (w *whatIf) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&w.changes, "what-if", nil, "QUEUE:FIELD=VALUE: say what this change of a Queue's spec would do, and change nothing; may be repeated")
-	f.StringVar(&w.gang, "gang", "", "queue=QUEUE,RESOURCE=AMOUNT,..: say how a gang of such pods would stand, which does not exist; pods=N, minCount=N, priority=N or a PriorityClass, preemptible=false and preemptionPolicy=Never, if need be")
+	f.StringVar(&w.gang, "gang", "", "queue=QUEUE,RESOURCE=AMOUNT,..: say how a gang of such pods would stand, "+
+		"which does not exist; pods=N, minCount=N, priority=N or a PriorityClass, preemptible=false, "+
+		"preemptionPolicy=Never and maxRuntime=45m, if need be")
 }
 
 func (w *whatIf) asked() bool { return len(w.changes) > 0 || w.gang != "" }

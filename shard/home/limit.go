@@ -60,7 +60,12 @@ func (c *common) runsFor(g *gang) time.Duration {
 	if said.is == 0 {
 		return 0
 	}
-	return g.searchFor(c.cfg.GiveUpAfter) + 3*c.cfg.RollForward + said.is
+	return c.beforeLimit(g) + said.is
+}
+
+// beforeLimit is how long after it is granted its quota a gang starts at the latest, or gives it back.
+func (c *common) beforeLimit(g *gang) time.Duration {
+	return g.searchFor(c.cfg.GiveUpAfter) + 3*c.cfg.RollForward
 }
 
 // tooLong says that a gang may run for longer than its queue allows, nothing if it may not.

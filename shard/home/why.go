@@ -38,7 +38,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 		out.Note = pods[0].Unheeded // what a template says, all pods of it say
 	}
 	said := c.saidLimit(g)
-	out.LimitMs, out.LimitBy = said.is.Milliseconds(), said.by
+	out.LimitMs, out.LimitBy, out.SearchMs = said.is.Milliseconds(), said.by, c.beforeLimit(g).Milliseconds()
 	if !g.charge.ends.IsZero() {
 		out.EndsUnixMs = g.charge.ends.UnixMilli()
 	}
