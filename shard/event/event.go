@@ -64,10 +64,15 @@ type StoredIntents struct {
 // PodsReplaced brings all pods of the cluster, from a consistent list; what it lacks is gone. Sequence is that of the
 // ListPods it answers, 0 when the watch fell behind and listed again by itself. PodSeen and PodGone after it come from
 // the watch that starts at this list. AfterLog says that the list was begun after the last LogRead.
+//
+// With Seen there was no list: the watch has come as far as one would, and all that it says was told before. Others are
+// those of the pods that the home core does not keep.
 type PodsReplaced struct {
 	Sequence uint64
 	Pods     []*api.Pod
 	AfterLog bool
+	Seen     bool
+	Others   []*api.Pod
 }
 
 // PodSeen brings a pod that was added or changed.

@@ -2,6 +2,7 @@ package home
 
 import (
 	"slices"
+	"strings"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
@@ -13,6 +14,14 @@ import (
 
 func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 	c.takeover.readNames(e.Sequence)
+	if e.Seen {
+		c.thereAfterAll()
+		for _, p := range e.Others { // a reservation may name some that were not kept
+			c.onPodSeen(p)
+		}
+		c.activate(e.Sequence)
+		return
+	}
 	now := make(map[string]bool, len(e.Pods))
 	for _, p := range e.Pods {
 		if p != nil {
@@ -30,6 +39,20 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 		c.onPodSeen(p)
 	}
 	c.activate(e.Sequence)
+}
+
+// thereAfterAll takes that all pods are as they were seen last, also those that were found to be gone.
+func (c *common) thereAfterAll() {
+	var there []*pod
+	for _, p := range c.pods {
+		if p.gone {
+			there = append(there, p)
+		}
+	}
+	slices.SortFunc(there, func(a, b *pod) int { return strings.Compare(a.UID, b.UID) })
+	for _, p := range there {
+		c.versionsWentBack(p.Pod)
+	}
 }
 
 // Keeps reports whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it knows,

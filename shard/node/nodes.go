@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -350,9 +351,17 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 // podsReplaced takes a list of all pods. Pods that the watch had shown, and that are not there, are gone. Of others it
 // says nothing: a pod made after the list can have been committed before we hear the list.
 func (c *Core) podsReplaced(ev event.PodsReplaced) {
-	there := make(map[string]bool, len(ev.Pods))
+	there := make(map[string]bool, len(c.bound)+len(c.nominated)+len(c.rows)) // of those that the core knows
+	for _, known := range []iter.Seq[string]{maps.Keys(c.bound), maps.Keys(c.nominated), maps.Keys(c.rows)} {
+		for uid := range known {
+			there[uid] = false
+		}
+	}
 	for _, p := range ev.Pods {
-		if p != nil {
+		if p == nil {
+			continue
+		}
+		if _, known := there[p.UID]; known {
 			there[p.UID] = true
 		}
 	}

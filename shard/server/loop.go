@@ -150,7 +150,7 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) listed(p event.PodsListed) event.PodsReplaced {
 	ev := event.PodsReplaced{Pods: p.Pods}
 	if p.CaughtUp {
-		ev.Pods = l.home.Pods(p.Pods)
+		ev.Seen, ev.Others, ev.Pods = true, p.Pods, l.home.Pods(p.Pods)
 	}
 	if l.relisted && kube.Ticket(p.Ticket) >= l.logRead {
 		ev.AfterLog, l.relisted = true, false

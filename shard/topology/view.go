@@ -58,7 +58,9 @@ func (v *View) Step(now time.Time, ev event.Event) {
 	case event.PodGone:
 		v.podGone(ev.Namespace, ev.UID)
 	case event.PodsReplaced:
-		v.podsReplaced(ev.Pods)
+		if !ev.Seen {
+			v.podsReplaced(ev.Pods)
+		}
 		if ev.AfterLog {
 			v.listed()
 		}

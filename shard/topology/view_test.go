@@ -488,3 +488,19 @@ func TestSpreadsOfANamespaceAreBounded(t *testing.T) {
 		t.Errorf("nobody asks, and kept are %v and %v", v.tallied, v.made)
 	}
 }
+
+// TestSeenAgain: where the watch stood for a list, nothing is gone.
+func TestSeenAgain(t *testing.T) {
+	v := New()
+	p := &api.Pod{UID: "u", Namespace: "a", Name: "p", ResourceVersion: "1", Node: "n", Class: api.NewClass(nil, nil)}
+	for _, one := range []struct {
+		ev    event.Event
+		knows bool
+	}{
+		{event.PodSeen{Pod: p}, true}, {event.PodsReplaced{Seen: true}, true}, {event.PodsReplaced{}, false},
+	} {
+		if v.Step(time.Unix(1, 0), one.ev); v.Knows("a", "u") != one.knows {
+			t.Errorf("after %T, the pod is known: %v", one.ev, !one.knows)
+		}
+	}
+}

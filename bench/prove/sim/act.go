@@ -428,6 +428,7 @@ func (w *world) befall(p *process, line, verb string, arg func(int) string, last
 			}
 			if verb == "relist" {
 				w.count("watches broken")
+				x.anew = true
 				x.relist()
 			} else {
 				w.count("watches stalled")

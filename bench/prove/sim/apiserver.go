@@ -351,7 +351,9 @@ type watcher struct {
 	replaced func([]object, uint64) // nil: what a new list shows becomes seen and gone
 	seen     func(object)
 	gone     func(object)
-	first    func() // after the first list
+	first    func()       // after the first list
+	anew     bool         // the next list is one, whatever the watch has shown
+	current  func(uint64) // what was heard is what a list would say; nil: there is always a list
 }
 
 func (p *process) watch(f *feed, x *watcher) *watcher {
@@ -376,6 +378,8 @@ func (x *watcher) list() {
 	x.listing = true
 	w := x.p.w
 	ticket := x.asked
+	catchUp := x.current != nil && x.synced && !x.anew && ticket%2 == 0 // kube.Follower.catchUp
+	x.anew = false
 	var objects []object
 	next := 0
 	x.p.call(&w.api.server, "list", 10*time.Second, func() {
@@ -401,8 +405,18 @@ func (x *watcher) list() {
 				if x.over {
 					return
 				}
-				x.next = next
-				x.replace(objects, ticket)
+				if catchUp {
+					for x.next < next && !x.over && !x.p.dead {
+						x.take()
+					}
+					if x.over || x.p.dead {
+						return
+					}
+					x.current(ticket)
+				} else {
+					x.next = next
+					x.replace(objects, ticket)
+				}
 				if x.asked > ticket {
 					x.list()
 					return
@@ -511,19 +525,24 @@ func (x *watcher) pump() {
 		n = len(x.feed.Log) // it lags, and does not fall behind ever more
 	}
 	for ; n > 0 && x.next < len(x.feed.Log) && !x.listing && !x.over && !x.p.dead; n-- {
-		e := x.feed.Log[x.next]
-		x.next++
-		if e.Type == watch.Deleted {
-			delete(x.known, string(e.GetUID()))
-			x.gone(e.Object)
-		} else {
-			if x.replaced == nil {
-				x.known[string(e.GetUID())] = e.Object
-			}
-			x.seen(e.Object)
-		}
+		x.take()
 	}
 	x.wake(x.lag())
+}
+
+// take hears of the next change.
+func (x *watcher) take() {
+	e := x.feed.Log[x.next]
+	x.next++
+	if e.Type == watch.Deleted {
+		delete(x.known, string(e.GetUID()))
+		x.gone(e.Object)
+		return
+	}
+	if x.replaced == nil {
+		x.known[string(e.GetUID())] = e.Object
+	}
+	x.seen(e.Object)
 }
 
 func (x *watcher) end() {

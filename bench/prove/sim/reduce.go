@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,10 +143,18 @@ func (x *shard) writeVolume(o event.Output) {
 func (x *shard) podsListed(p event.PodsListed) {
 	w := x.w
 	ev := event.PodsReplaced{Pods: p.Pods}
-	x.shown = map[string]*api.Pod{}
-	for _, pod := range p.Pods {
-		x.shown[pod.UID] = pod
-		x.saw(pod)
+	if p.CaughtUp {
+		w.count("lists that the watch stood for")
+		byUID := func(a, b *api.Pod) int { return strings.Compare(a.UID, b.UID) }
+		slices.SortFunc(p.Pods, byUID)
+		ev.Seen, ev.Others, ev.Pods = true, p.Pods, x.home.Pods(slices.Clone(p.Pods))
+		slices.SortFunc(ev.Pods, byUID)
+	} else {
+		x.shown = map[string]*api.Pod{}
+		for _, pod := range p.Pods {
+			x.shown[pod.UID] = pod
+			x.saw(pod)
+		}
 	}
 	if x.relisted && p.Ticket >= x.logTicket {
 		ev.AfterLog, x.relisted = true, false

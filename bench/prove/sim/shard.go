@@ -414,8 +414,9 @@ func (x *shard) listPods() {
 			}
 			x.reduce(event.Listed[*corev1.Pod]{Objects: list, Ticket: ticket})
 		},
-		seen: func(o object) { x.reduce(changedTo(o.Object.(*corev1.Pod))) },
-		gone: func(o object) { x.reduce(event.Changed[*corev1.Pod]{Object: o.Object.(*corev1.Pod), Gone: true}) },
+		seen:    func(o object) { x.reduce(changedTo(o.Object.(*corev1.Pod))) },
+		gone:    func(o object) { x.reduce(event.Changed[*corev1.Pod]{Object: o.Object.(*corev1.Pod), Gone: true}) },
+		current: func(ticket uint64) { x.reduce(event.CaughtUp[*corev1.Pod]{Ticket: ticket}) },
 	})
 }
 
