@@ -38,10 +38,11 @@ type workload struct {
 	policies  []policy
 	rest      rest
 	displaced progress.Displaced
-	doors     bool // there are groups of other kinds
-	repels    bool // pods repel each other
-	domains   bool // pods have constraints over topology domains
-	together  bool // PodGroups require or prefer a zone
+	remade    map[string]time.Time // claims that were made anew, and when last
+	doors     bool                 // there are groups of other kinds
+	repels    bool                 // pods repel each other
+	domains   bool                 // pods have constraints over topology domains
+	together  bool                 // PodGroups require or prefer a zone
 
 	resized  map[string]time.Time // PodGroups whose minimum was edited, and when
 	cliqueOf map[string]string    // nodes that are in another clique than they are meant to be, "" for none
@@ -99,7 +100,7 @@ func (l *workload) relabelNamespace(value string) {
 func (w *world) begin() {
 	l := &w.load
 	l.w, l.strict, l.names = w, map[string]api.Resources{}, map[string]bool{}
-	l.displaced = progress.Displaced{}
+	l.displaced, l.remade = progress.Displaced{}, map[string]time.Time{}
 	l.cliqueOf, l.resized = map[string]string{}, map[string]time.Time{}
 	l.edited, l.worn = map[string]bool{}, map[string][]map[string]string{}
 	for i := range 6 {
