@@ -115,8 +115,8 @@ func (c *census) count(g *gang) (t tally) {
 // countElsewhere counts a pod for which another gang is charged. A gang that is evicted asks for none of these.
 func (c *census) countElsewhere(g *gang, p *pod, t *tally) {
 	t.elsewhere++
-	if g.state == evicting && p.others.again.IsZero() {
-		p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+	if g.state == evicting && p.others.asks() {
+		p.othersHave(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
 	}
 	if g.state != evicting {
 		t.again = p.others.mayHave(c.now, t.again)
@@ -132,8 +132,8 @@ func (c *census) postponeOthers(g *gang) {
 		return
 	}
 	for _, p := range g.members {
-		if p.isBound() && p.isElsewhere() && p.others.again.IsZero() {
-			p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+		if p.isBound() && p.isElsewhere() && p.others.asks() {
+			p.othersHave(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
 		}
 	}
 	c.recount(g)

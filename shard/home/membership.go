@@ -226,7 +226,7 @@ func (c *Core) leave(p *pod) {
 	if p.stage == committed && p.Node == "" {
 		g.leftWithIntent(p.UID)
 	}
-	p.gang, p.others = nil, others{}
+	p.gang, p.others = nil, nil
 	c.census.forgetCharge(p)
 	p.leave()
 	c.touch(g)

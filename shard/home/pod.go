@@ -57,7 +57,7 @@ type pod struct {
 	evictAt    time.Time
 
 	rejected rejection // its Bindings, by the API server
-	others   others    // are charged for it
+	others   *others   // are charged for it, nil if they are not
 
 	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
 	withheld     bool      // its scheduler's name is lent, and not Basalt's now
@@ -230,17 +230,21 @@ func (p *pod) refusal() *api.Refusal {
 // counts for nothing, and goes with nobody. It is asked for again after ever longer pauses, as the other one may have
 // let go.
 type others struct {
-	since time.Time // when the coordinator first said so, zero for never
+	since time.Time // when the coordinator first said so
 	again time.Time // when it is asked for again, zero while it is
 }
 
-// have takes note that another gang is charged for the pod, and begins a pause.
-func (o *others) have(now time.Time, least, most time.Duration) {
-	if o.since.IsZero() {
-		o.since = now
+// othersHave takes note that another gang is charged for the pod, and begins a pause.
+func (p *pod) othersHave(now time.Time, least, most time.Duration) {
+	if p.others == nil {
+		p.others = &others{since: now}
 	}
+	o := p.others
 	o.again = now.Add(min(max(now.Sub(o.since), least), most))
 }
+
+// asks reports whether the pod is asked for.
+func (o *others) asks() bool { return o == nil || o.again.IsZero() }
 
 // mayHave returns when the pod is asked for again, or the time given if that is earlier, and ends a pause that is over.
 func (o *others) mayHave(now, or time.Time) time.Time {

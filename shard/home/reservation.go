@@ -115,7 +115,7 @@ func listPods(g *gang, pods []uint64) {
 	g.charge.pods = pods
 	for _, p := range g.members {
 		if g.charge.names(g, p) {
-			p.others = others{}
+			p.others = nil
 		}
 	}
 }
@@ -300,8 +300,11 @@ func (ch *charge) names(g *gang, p *pod) bool {
 
 // isElsewhere reports whether another gang is charged for the pod, as far as is known.
 func (p *pod) isElsewhere() bool {
+	if p.others == nil {
+		return false
+	}
 	ch := &p.gang.charge
-	return !p.others.since.IsZero() && !(ch.reserved && ch.names(p.gang, p))
+	return !ch.reserved || !ch.names(p.gang, p)
 }
 
 // goesWith reports whether a bound pod is evicted with its gang.

@@ -263,7 +263,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 	if others := m.GetElsewhere(); len(others) > 0 {
 		for _, p := range g.members {
 			if _, named := slices.BinarySearch(others, p.id); named && p.isBound() {
-				p.others.have(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
+				p.othersHave(c.now, c.cfg.AskAgain, c.cfg.ResendEvery)
 			}
 		}
 	}
