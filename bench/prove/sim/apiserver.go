@@ -191,7 +191,7 @@ func (a *apiServer) refuses(verb, pod, node string) error {
 		}
 		a.w.count("writes refused by a policy: " + verb)
 		if r := &a.w.load.rest; verb == "binding" && r.refused != nil {
-			r.refused[p.prefix] = true
+			r.refused[p.prefix], r.refused[pod] = true, true
 		}
 		why := fmt.Sprintf("ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no %s of %s", verb, p.prefix)
 		if api.BucketOf(p.prefix)%2 == 0 {

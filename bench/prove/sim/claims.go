@@ -609,7 +609,7 @@ func (w *world) judgePod(p *corev1.Pod) {
 	if w.load.edited[string(p.UID)] || len(p.Spec.Volumes) > 0 {
 		return
 	}
-	if refused := w.load.rest.isRefused(p); refused || !w.load.mayBind(p) {
+	if refused := w.load.rest.refused[p.Name]; refused || !w.load.mayBind(p) {
 		if refused && !w.load.mayBind(p) { // else every other one is refused, and it pauses
 			w.judgeRefused("pod "+p.Name, string(p.UID))
 		}
