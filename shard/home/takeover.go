@@ -272,7 +272,8 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	}
 	wholly := sum(g.pick((*pod).isChargeable)).Equal(amounts)
 	started := g.started || g.tally.placed >= g.minCount() && g.ownerless.IsZero()
-	if started && wholly && g.charge.yields == nil {
+	awaits := g.state == releasing || g.state == closing // an answer, in another queue, and there is none any more
+	if started && wholly && g.charge.yields == nil && !awaits {
 		c.touch(g)
 		return // it goes on as it is
 	}
@@ -289,7 +290,7 @@ func (c *Core) inherit(r *wire.ReservationRecord, revision int64, intents []stri
 	case g.charge.closed:
 		c.touchAll(g)
 		c.retreat(g, rollBack)
-	case g.ownerless.IsZero():
+	case g.ownerless.IsZero() || awaits:
 		c.touchAll(g)
 		c.retreat(g, startOver)
 	case g.rooms.kept: // until its PodGroup is seen
