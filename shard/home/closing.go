@@ -150,9 +150,10 @@ func (c *Core) resume(g *gang, why cause) {
 	}
 }
 
-// mayEvict reports whether every bound pod of the gang would be made again, and no request is open.
+// mayEvict reports whether every bound pod of the gang would be made again, and what it asked for is not granted.
 func (g *gang) mayEvict() bool {
-	return g.isReplaced() && !g.charge.closed && g.charge.reserved && g.charge.reserve == nil
+	a := g.charge.reserve
+	return g.isReplaced() && !g.charge.closed && g.charge.reserved && (a == nil || a.denied != nil)
 }
 
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
@@ -175,6 +176,7 @@ func (c *Core) close(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
+	g.charge.dropRequest()
 	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 }
