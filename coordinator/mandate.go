@@ -432,10 +432,11 @@ func (g *gang) rest(now time.Time, limits uint64, why string) {
 }
 
 // retry does so for a short while at first: others changed what its plan was made of. Where many claim at once that happens to all of them,
-// and the next plan may well do.
+// and the next plan may well do. Later it may be for a reason that plans do not know: nobody is kept waiting for it.
 func (g *gang) retry(now time.Time, limits uint64, why string) {
-	g.pauseFor(now, limits, staleFirst, why)
-	g.pause.found = foundStale
+	if g.pauseFor(now, limits, staleFirst, why); g.pause.last <= pauseFirst {
+		g.pause.found = foundStale
+	}
 }
 
 func (g *gang) pauseFor(now time.Time, limits uint64, first time.Duration, why string) {

@@ -405,7 +405,7 @@ func (c *Core) driveGrowth(g *gang) (waits bool) {
 		return false
 	case ch.claim != 0 && ch.reserve == nil: // an heir has not asked yet
 		return false
-	case ch.claimed() && len(g.roomless()) > 0 && !c.evictions.inVain(g):
+	case ch.claimed() && len(g.roomless()) > 0 && !(ch.claim == 0 && c.evictions.inVain(g)):
 		c.keepRooms(g)
 		return true
 	}

@@ -66,10 +66,7 @@ func (c *Core) hold(g *gang) {
 	switch {
 	case g.charge.keepsRooms(): // GiveUpAfter and StallAfter do not count: others leave for it
 		if !c.keepRooms(g) {
-			if c.searchers.freeSlot(g); g.state == holding && g.tally.promised == 0 && c.evictions.inVain(g) {
-				g.charge.endClaim() // it searches as any other
-				c.mark(g)
-			}
+			c.searchers.freeSlot(g)
 			return
 		}
 	case c.giveUpIfOverdue(g):

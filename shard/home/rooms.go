@@ -215,7 +215,7 @@ func (c *Core) keepRooms(g *gang) bool {
 	if g.state == holding && ch.claimed() {
 		g.block(report.Reason{Code: v1beta1.ReasonWaiting, Message: report.Claims(ch.victims)})
 	}
-	if g.state == holding && g.tally.promised > 0 && ch.claimed() && c.evictions.awaitsInVain(g) {
+	if g.state == holding && ch.claimed() && c.evictions.inVain(g) {
 		c.renounce(g)
 		return false
 	}
@@ -233,16 +233,11 @@ func (c *Core) keepRooms(g *gang) bool {
 	case g.rooms.short.IsZero():
 		g.rooms.short = c.now
 	}
-	if len(missing) > 0 && g.mustBeTogether() {
-		until := g.rooms.short.Add(api.Overdue)
-		// There may be room in other domains, or nothing says which ones.
-		if g.state == holding && (!c.now.Before(until) || g.tally.promised == 0 && len(c.claims.inSlice(g, missing)) == 0) {
-			c.renounce(g)
-			return false
-		}
-		if c.now.Before(until) {
-			c.wakeAt(g, until)
-		}
+	// Of a gang that must be together there may be room in other domains, or nothing says which ones.
+	if len(missing) > 0 && g.mustBeTogether() && g.state == holding && g.tally.promised == 0 &&
+		len(c.claims.inSlice(g, missing)) == 0 {
+		c.renounce(g)
+		return false
 	}
 	if len(missing) > 0 {
 		c.claims.findRooms(g, missing)
@@ -306,17 +301,21 @@ func (c *evictions) haveLeft(g *gang) bool {
 	return true
 }
 
-// inVain reports whether a gang waits in vain for the rooms of a claim that was granted: for promises, as pods stay
-// that should have left; or for none, because all have left, and their room is somebody's.
+// inVain reports whether a gang that is charged waits in vain for the rooms of a claim: for promises, as pods stay that
+// should have left; or for none, because the room of those who leave, or have left, is somebody's.
 func (c *evictions) inVain(g *gang) bool {
-	switch r := &g.rooms; {
-	case g.charge.claim != 0:
-		return false
-	case g.tally.promised > 0:
+	if g.tally.promised > 0 {
 		return c.awaitsInVain(g)
-	default:
-		return !r.short.IsZero() && !c.now.Before(r.short.Add(api.Overdue)) && c.haveLeft(g)
 	}
+	if g.rooms.short.IsZero() {
+		return false
+	}
+	at := g.rooms.short.Add(api.Overdue)
+	if c.now.Before(at) {
+		c.wakeAt(g, at)
+		return false
+	}
+	return true
 }
 
 // stay reports whether one of some pods, or a pod of some gangs, is still there.
