@@ -510,7 +510,8 @@ func (w *world) judgeRest(name string) {
 			refused = refused || l.rest.isRefused(p)
 		case waits(p):
 			waiting = append(waiting, p)
-			odd = odd || l.rest.isRefused(p) // every other one: it pauses
+			odd = odd || l.rest.isRefused(p) || // every other one: it pauses
+				cmp.Or(p.Labels[api.LabelQueue], g.queue) != g.queue // and its group is told so
 		case p.Spec.NodeName == "" && !finished(p):
 		case l.policies != nil && p.DeletionTimestamp != nil && !finished(p):
 			leaving = true
