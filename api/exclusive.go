@@ -51,6 +51,42 @@ func ExclusivesOf(constraints *v1.PodSpec) (out []Exclusive) {
 	return out
 }
 
+// whole reports whether it conflicts with all that are alike.
+func (e Exclusive) whole() bool { return e.IP == anyIP || e.Disk.ID != "" && !e.Disk.ReadOnly }
+
+// alike is the same for those of the same port or disk, of which none may conflict with others.
+func (e Exclusive) alike() Exclusive {
+	e.IP, e.Disk.ReadOnly = "", false
+	return e
+}
+
+// conflictsOf returns for each of at most 64 lists a bit for each list with which it conflicts, its own included, as
+// Conflicts says. Each exclusive is looked at twice: there may be thousands.
+func conflictsOf(lists [][]Exclusive) []uint64 {
+	same, all, wholes := map[Exclusive]uint64{}, map[Exclusive]uint64{}, map[Exclusive]uint64{}
+	for i, list := range lists {
+		for _, e := range list {
+			same[e] |= 1 << i
+			all[e.alike()] |= 1 << i
+			if e.whole() {
+				wholes[e.alike()] |= 1 << i
+			}
+		}
+	}
+	out := make([]uint64, len(lists))
+	for i, list := range lists {
+		for _, e := range list {
+			switch out[i] |= wholes[e.alike()]; {
+			case e.whole():
+				out[i] |= all[e.alike()]
+			case e.Conflicts(e):
+				out[i] |= same[e]
+			}
+		}
+	}
+	return out
+}
+
 // Shuns returns for each of at most 64 classes, of pods of one namespace, a bit for each class of which no pod may be
 // on the node of one of its own: for their host ports and disks, or because one repels the other. What cannot be read
 // counts as if pods of the class repelled each other.
@@ -70,13 +106,14 @@ func Shuns(classes []*Class, namespace string) []uint64 {
 			}
 		}
 	}
+	conflicts := conflictsOf(own)
 	for i := range classes {
+		out[i] |= conflicts[i]
 		for k, o := range classes {
-			conflicts := slices.ContainsFunc(own[i], func(e Exclusive) bool { return slices.ContainsFunc(own[k], e.Conflicts) })
 			repels := slices.ContainsFunc(terms[i], func(t *Term) bool {
 				return o.Labelled && t.Matches(namespace, nil, o.Labels) || !o.Labelled && t.Concerns(namespace, nil)
 			})
-			if conflicts || repels {
+			if repels {
 				out[i] |= 1 << k
 				out[k] |= 1 << i
 			}

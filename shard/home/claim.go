@@ -458,13 +458,6 @@ func (c *claims) onMandate(m *wire.Mandate) {
 		c.mark(g)
 		return
 	}
-	of := make([]*api.Class, len(x.kinds))
-	for i := range of {
-		of[i] = x.members[i][0].asked
-	}
-	for i, shuns := range api.Shuns(of, g.name.Namespace) {
-		x.kinds[i].Shuns = shuns
-	}
 	if why := c.distrusts(g); why != "" {
 		c.sayNoPlan(g, why)
 		c.mark(g)
@@ -475,6 +468,13 @@ func (c *claims) onMandate(m *wire.Mandate) {
 		x.message.Stale = true
 		c.mark(g)
 		return
+	}
+	of := make([]*api.Class, len(x.kinds))
+	for i := range of {
+		of[i] = x.members[i][0].asked
+	}
+	for i, shuns := range api.Shuns(of, g.name.Namespace) {
+		x.kinds[i].Shuns = shuns
 	}
 	c.roomProbes++
 	x.probe = &wire.RoomProbe{Namespace: g.name.Namespace, Classes: list.wire, Serial: c.roomProbes, GangUid: g.id}

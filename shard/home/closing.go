@@ -176,7 +176,6 @@ func (c *Core) close(g *gang) {
 		c.retreat(g, rollBack)
 		return
 	}
-	g.charge.dropRequest()
 	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 }

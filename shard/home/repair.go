@@ -142,7 +142,6 @@ func (c *Core) goesStale(g *gang) bool {
 		return false
 	}
 	g.repair.stale = report.StaleWords(g.tally.placed, g.minCount(), after, by)
-	g.charge.dropRequest()
 	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, closing)
 	return true

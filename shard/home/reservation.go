@@ -81,8 +81,8 @@ func shrinkPause(pods int) time.Duration {
 // dropRequest takes note that the gang wants no answer to its Reserve any more.
 func (ch *charge) dropRequest() { ch.reserve = nil }
 
-// awaitAnswer takes note of an Unreserve or a Close, which is sent until it is answered.
-func (ch *charge) awaitAnswer(serial uint64) { ch.open = &call{serial: serial} }
+// awaitAnswer takes note of an Unreserve or a Close, which is sent until it is answered. No Reserve is open beside it.
+func (ch *charge) awaitAnswer(serial uint64) { ch.reserve, ch.open = nil, &call{serial: serial} }
 
 // grant takes note that a Reserve was granted. A rank counts for the whole attempt, unless no pod was placed with it.
 func (ch *charge) grant(now time.Time, a *reserveCall, m *wire.Granted, amounts api.Resources, early bool) {
@@ -114,7 +114,7 @@ func (ch *charge) holds(amounts api.Resources) { ch.reserved, ch.amounts = true,
 func listPods(g *gang, pods []uint64) {
 	g.charge.pods = pods
 	for _, p := range g.members {
-		if g.charge.names(g, p) {
+		if p.others != nil && g.charge.names(g, p) {
 			p.others = nil
 		}
 	}

@@ -317,7 +317,6 @@ func (c *Core) release(g *gang) {
 		c.broken("reservation of a gang with bound pods is not given back")
 		return
 	}
-	g.charge.dropRequest()
 	g.endClaim()
 	g.charge.awaitAnswer(c.serial(g))
 	c.become(g, releasing)
