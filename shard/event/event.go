@@ -65,8 +65,9 @@ type StoredIntents struct {
 // ListPods it answers, 0 when the watch fell behind and listed again by itself. PodSeen and PodGone after it come from
 // the watch that starts at this list. AfterLog says that the list was begun after the last LogRead.
 //
-// With Seen there was no list: the watch has come as far as one would, and all that it says was told before. Others are
-// those of the pods that the home core does not keep.
+// With Seen there was no list: the watch has come as far as one would, and all that it says was told before. Pods are
+// those that a takeover has to be shown once more: that the home core does not keep (Others), that are on nodes of
+// buckets that were gained, and that rows of this shard are about. The pod of a row is gone if it is not among them.
 type PodsReplaced struct {
 	Sequence uint64
 	Pods     []*api.Pod

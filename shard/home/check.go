@@ -3,6 +3,8 @@ package home
 import (
 	"fmt"
 	"maps"
+
+	"basalt.dev/basalt/api"
 )
 
 // check says which invariant does not hold, for tests: it walks everything.
@@ -66,6 +68,9 @@ func (c *Core) check() error {
 	if err := c.objects.Check(); err != nil {
 		return err
 	}
+	if err := c.checkIndex(); err != nil {
+		return err
+	}
 	if c.Broken > 0 {
 		return fmt.Errorf("%d invariants were broken", c.Broken)
 	}
@@ -75,4 +80,45 @@ func (c *Core) check() error {
 // waitsForAnswer reports whether a gang sent a request that may be lost.
 func (g *gang) waitsForAnswer() bool {
 	return g.charge.reserve != nil || g.charge.open != nil || len(g.commits) > 0 || g.claim != nil || g.tally.promised > 0 || g.withdraw != nil || g.search.round != nil
+}
+
+// checkIndex says what the index finds elsewhere than it is.
+func (c *common) checkIndex() error {
+	bucketOf := func(key string, known bool) int {
+		if key == "" || !known {
+			return -1
+		}
+		return int(api.BucketOf(key))
+	}
+	for _, g := range c.objects.Groups() {
+		queue, known, _ := c.objects.GroupQueue(g)
+		want, got := bucketOf(queue, known), -1
+		if b, filed := c.index.of[g]; filed {
+			got = int(b)
+		}
+		if got != want {
+			return fmt.Errorf("group %s of queue %s is filed under bucket %d", g.Name, queue, got)
+		}
+	}
+	if groups := len(c.objects.Groups()); len(c.index.of) > groups || len(c.index.ids) != len(c.pods) {
+		return fmt.Errorf("%d groups and %d pods are filed, there are %d and %d", len(c.index.of), len(c.index.ids),
+			groups, len(c.pods))
+	}
+	for uid, p := range c.pods {
+		node := nodeOf(p.Pod)
+		if got := int(p.spots.bucket[c.index.nodes.kind]) - 1; got != bucketOf(node, true) {
+			return fmt.Errorf("pod %s of node %q is filed under bucket %d", uid, node, got)
+		}
+		queue, known := c.objects.PodQueue(p.Entry)
+		got, grouped := int(p.spots.bucket[c.index.loose.kind])-1, c.objects.Group(p.InGroup) != nil
+		if !grouped && got != bucketOf(queue, known) || grouped && got >= 0 && p.pinned == "" {
+			return fmt.Errorf("pod %s of queue %s is filed under bucket %d, has a group: %t", uid, queue, got, grouped)
+		}
+		for _, s := range []*shelves{&c.index.nodes, &c.index.loose} {
+			if b := p.spots.bucket[s.kind]; b > 0 && s.pods[b-1][p.spots.at[s.kind]] != p {
+				return fmt.Errorf("pod %s is not where it says", uid)
+			}
+		}
+	}
+	return nil
 }

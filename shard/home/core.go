@@ -56,7 +56,7 @@ func New(cfg Config) *Core {
 		UsageEvery: 2 * cfg.StatusEvery, CountsEvery: 10 * cfg.StatusEvery,
 		StatusBackoffLimit: 30 * cfg.StatusEvery, StatusBudget: cfg.StatusBudget, UsageBudget: cfg.UsageBudget,
 	}
-	base := &common{Counters: &Counters{}, cfg: cfg, objects: intake.New(), pods: map[string]*pod{},
+	base := &common{Counters: &Counters{}, cfg: cfg, objects: intake.New(), pods: map[string]*pod{}, index: newIndex(),
 		gangs:          map[string]*gang{},
 		writes:         map[uint64]write{},
 		writesStatusOf: map[api.GroupKind]bool{},
@@ -85,7 +85,8 @@ func New(cfg Config) *Core {
 	c.claims = &claims{common: base, census: c.census, evictions: c.evictions, shards: c.shards, rules: c.rules,
 		domains: c.domains, reports: c.reports,
 		plans: fair.Budget{Rate: planWork, Most: int64(longestDebt/time.Second) * planWork}}
-	c.takeover = &takeover{common: base, gaining: map[api.BucketID]bool{}, unchargedBound: map[string]bool{}}
+	c.takeover = &takeover{common: base, gaining: map[api.BucketID]bool{}, unchargedBound: map[string]bool{},
+		astray: map[string]bool{}}
 	c.evictions.budgets = disruption.New(func(uid string) *api.Pod {
 		if p := c.pods[uid]; p != nil {
 			return p.Pod

@@ -25,6 +25,7 @@ type common struct {
 	term    int64             // of the coordinator
 	objects *intake.Objects
 	pods    map[string]*pod // of the cluster, whoever owns what (pods.go)
+	index   index           // of them and of groups
 
 	// goneGroups are the queues of PodGroups that are gone, by UID, "" for one that was not seen before. A late event
 	// does not bring one back.

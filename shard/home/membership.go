@@ -96,6 +96,7 @@ func (c *Core) resolveMembership(p *pod) {
 	}
 	grp := c.objects.Group(p.InGroup)
 	if p.pinned != "" && (grp == nil || grp.UID != p.pinned && !c.movesTo(p, grp)) {
+		c.fileLoose(p, grp)
 		switch {
 		case pinned != nil:
 			c.revote(c.objects.Withdraw(p.Entry))
@@ -112,6 +113,7 @@ func (c *Core) resolveMembership(p *pod) {
 		}
 		grp = nil // nobody vouches for the gang that the label names: it is claimed as a gang of one
 	}
+	c.fileLoose(p, grp)
 	if grp != nil {
 		p.alone = false
 		c.revote(c.objects.Cast(p.Entry, grp))

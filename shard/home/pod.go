@@ -33,40 +33,43 @@ type pod struct {
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	asked  *api.Class // with what it is asked for (repel.go)
-	id     uint64     // api.PodID
-	pinned string     // UID of the gang under which it was committed or seen bound
-	sure   bool       // pinned rests on more than LabelGang, which anybody may have written
-	gang   *gang      // nil when it is none of ours
-	first  time.Time  // when it was first seen
-	stage  podStage
+	asked  *api.Class      // with what it is asked for (repel.go)
+	id     uint64          // api.PodID
+	pinned string          // UID of the gang under which it was committed or seen bound
+	gang   *gang           // nil when it is none of ours
+	first  time.Time       // when it was first seen
 	shard  api.Incarnation // where it is held or committed,
 	node   string          // and on which node
 	turn   uint64          // in which it was asked for: pods of one Commit are in this order in the log
 	commit *commit         // that names it; nil for one found in doubt
 	doubt  time.Time       // since when its shard is gone with the answer
 	prefer api.Incarnation // the shard that failed to bind it and has its room
-	gone   bool            // a node shard found no pod of this UID; the watch will show it
-	lost   bool            // being deleted, and it should have gone long ago (repair.go)
 
-	charged    bool          // part of the gang's reservation
-	ours       bool          // bound by Basalt, or charged before: it is charged whatever its node is
-	chargeable bool          // bound, and to be charged (foreign.go)
-	counted    api.Resources // what of it is in foreignOn.sum of its node
-	evicting   uint64        // ID of the EvictPod that is not answered
-	evictAt    time.Time
+	counted  api.Resources // what of it is in foreignOn.sum of its node
+	evicting uint64        // ID of the EvictPod that is not answered
+	evictAt  time.Time
 
 	rejected rejection // its Bindings, by the API server
 	others   *others   // are charged for it, nil if they are not
 
-	alone        bool      // its PodGroup is gone, and started each of its pods by itself (startsAlone)
-	withheld     bool      // its scheduler's name is lent, and not Basalt's now
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	words        string    // and its message,
 	gist         uint64    // which gistOf this is
 	explainAgain time.Time // not before, after a write, or as others were told first
 	retellAt     time.Time // likewise, with other words for what it shows
-	writing      bool      // such a write is not answered: its version is about to change
+
+	// Together, for there are many pods:
+	spots      spots // in the index
+	stage      podStage
+	sure       bool // pinned rests on more than LabelGang, which anybody may have written
+	gone       bool // a node shard found no pod of this UID; the watch will show it
+	lost       bool // being deleted, and it should have gone long ago (repair.go)
+	charged    bool // part of the gang's reservation
+	ours       bool // bound by Basalt, or charged before: it is charged whatever its node is
+	chargeable bool // bound, and to be charged (foreign.go)
+	alone      bool // its PodGroup is gone, and started each of its pods by itself (startsAlone)
+	withheld   bool // its scheduler's name is lent, and not Basalt's now
+	writing    bool // told is written, and that is not answered: its version is about to change
 }
 
 // isBound reports whether the pod has a node and uses it.

@@ -64,6 +64,7 @@ func (c *Core) dropGroup(g *intake.Group) {
 	queue, _, _ := c.objects.GroupQueue(g)
 	c.goneGroups.put(g.UID, queue)
 	c.objects.Drop(g)
+	c.index.fileGroup(g, "")
 	c.loseGroup(g)
 	c.rememberLost(g)
 	for _, uid := range c.objects.Naming(g.Name) {
@@ -89,6 +90,7 @@ func (c *Core) implied(changed intake.Implied) {
 		gang := c.gangs[g.UID]
 		switch {
 		case !c.objects.Exists(g):
+			c.index.fileGroup(g, "")
 			if c.loseGroup(g); gang != nil {
 				c.endImplied(gang)
 			}
@@ -116,9 +118,13 @@ func (c *Core) endImplied(g *gang) {
 
 // homeGroup sees to it that a PodGroup whose queue is ours has a gang, and that its gang knows the queue.
 func (c *Core) homeGroup(g *intake.Group) {
+	queue, known, mismatch := c.objects.GroupQueue(g)
+	if !known {
+		queue = ""
+	}
+	c.index.fileGroup(g, queue)
 	gang := c.gangs[g.UID]
 	if gang == nil {
-		queue, known, _ := c.objects.GroupQueue(g)
 		if !known || !c.active[api.BucketOf(queue)] {
 			return
 		}
@@ -139,7 +145,7 @@ func (c *Core) homeGroup(g *intake.Group) {
 			gang.startedBefore()
 		}
 	}
-	queue, known, mismatch := c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
+	queue, known, mismatch = c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
 	if !known {
 		queue = gang.wantQueue
 	}

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -44,9 +45,11 @@ func (c *Core) onPodsReplaced(e event.PodsReplaced) {
 // thereAfterAll takes that all pods are as they were seen last, also those that were found to be gone.
 func (c *common) thereAfterAll() {
 	var there []*pod
-	for _, p := range c.pods {
-		if p.gone {
-			there = append(there, p)
+	for _, g := range c.gangs { // only members are said to be gone
+		for _, p := range g.members {
+			if p.gone {
+				there = append(there, p)
+			}
 		}
 	}
 	slices.SortFunc(there, func(a, b *pod) int { return strings.Compare(a.UID, b.UID) })
@@ -55,14 +58,22 @@ func (c *common) thereAfterAll() {
 	}
 }
 
-// Keeps reports whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it knows,
-// or that a reservation names, also when the label that made it so is gone.
+// Keeps reports whether the core keeps a pod: one that it may have to place or to charge. It keeps a bound pod that it
+// knows, or that a reservation names, also when the label that made it so is gone.
 func Keeps(p *api.Pod) bool { return p.Ours || p.Queue != "" }
 
-// Pods appends all pods for which Keeps holds, as they were last seen, in no order.
-func (c *Core) Pods(to []*api.Pod) []*api.Pod {
-	for _, p := range c.pods {
-		if Keeps(p.Pod) {
+// Pods appends the pods that are kept, as they were last seen: those on nodes of some buckets, and those with some
+// UIDs. They are in no order.
+func (c *Core) Pods(to []*api.Pod, nodes []api.BucketID, uids iter.Seq[string]) []*api.Pod {
+	for _, b := range nodes {
+		for _, p := range c.index.nodes.pods[b] {
+			if Keeps(p.Pod) {
+				to = append(to, p.Pod)
+			}
+		}
+	}
+	for uid := range uids {
+		if p := c.pods[uid]; p != nil && Keeps(p.Pod) && !c.index.nodes.has(p, nodes) {
 			to = append(to, p.Pod)
 		}
 	}
@@ -93,6 +104,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		p.shows()
 		p.withheld = c.withholds(seen)
 		c.pods[seen.UID] = p
+		c.index.filePod(p)
 		changed := c.objects.Add(p.Entry)
 		if p.Node != "" {
 			c.pin(p)
@@ -102,7 +114,9 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 		return
 	}
 	before, changing := p.Pod, p.changing()
-	p.Pod = seen
+	if p.Pod = seen; nodeOf(before) != nodeOf(seen) {
+		c.index.filePod(p)
+	}
 	if before.Class.Key != seen.Class.Key || !before.Labels.Equal(seen.Labels) {
 		p.asked = seen.Class // what is under way was asked for by what the pod was; without labels it is judged with care
 		if p.stage == nowhere && p.gang != nil {
@@ -195,8 +209,10 @@ func (c *Core) onPodGone(uid string) {
 		return
 	}
 	delete(c.pods, uid)
+	delete(c.takeover.astray, uid)
 	lost, changed := c.objects.Remove(p.Entry)
 	c.revote(lost)
 	c.leave(p)
+	c.index.dropPod(p)
 	c.implied(changed)
 }

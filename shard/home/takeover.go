@@ -31,6 +31,7 @@ type takeover struct {
 	read           *event.StoreRead
 	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	refilled       refill
+	astray         map[string]bool // bound pods, by UID, that were in a gang of ours which their labels do not name
 	unchargedBound map[string]bool // gangs with bound pods of which the coordinator has not said whether they are charged
 	bound          []GangBound     // observe.go
 	takeovers      []time.Duration
@@ -106,6 +107,11 @@ func (c *Core) abandon(g *gang) {
 		c.homeGroup(g.group)
 	}
 	anew := c.gangs[g.id] != nil
+	for _, uid := range members {
+		if p := c.pods[uid]; p != nil && p.pinned == g.id && (g.group == nil || p.InGroup != g.name) {
+			c.takeover.astray[uid] = true
+		}
+	}
 	for _, uid := range members { // one without a node may be of a later PodGroup, whose gang this shard has
 		if p := c.pods[uid]; p != nil && p.gang == nil && (anew || p.Node == "") {
 			c.resolveMembership(p)
@@ -188,6 +194,34 @@ func (c *Core) pinAnew(p *pod, gained map[api.BucketID]bool) {
 	}
 }
 
+// concerned returns the groups and the pods that a takeover of some buckets concerns, both in order: those whose queue
+// is in one, and the pods that a reservation names, or that were in a gang of this shard which their labels do not
+// name.
+func (c *takeover) concerned(gained map[api.BucketID]bool) (groups []*intake.Group, uids []string) {
+	found := map[string]bool{}
+	for b := range gained {
+		for g := range c.index.groups[b] {
+			groups = append(groups, g)
+			for _, uid := range c.objects.Naming(g.Name) {
+				found[uid] = true
+			}
+		}
+		for _, p := range c.index.loose.pods[b] {
+			found[p.UID] = true
+		}
+	}
+	for id := range c.named {
+		if p := c.index.ids[id]; p != nil {
+			found[p.UID] = true
+		}
+	}
+	for uid := range c.astray {
+		found[uid] = true
+	}
+	slices.SortFunc(groups, intake.CompareGroups)
+	return groups, api.SortedKeys(found)
+}
+
 // activate takes up the buckets that were gained, when the list of pods just seen is the one after the read.
 func (c *Core) activate(sequence uint64) {
 	if c.table == nil || c.takeover.read == nil || c.takeover.read.Sequence != sequence || len(c.takeover.gaining) == 0 {
@@ -203,11 +237,12 @@ func (c *Core) activate(sequence uint64) {
 	for b := range gained {
 		c.active[b] = true
 	}
-	uids := api.SortedKeys(c.pods)
+	groups, uids := c.takeover.concerned(gained)
+	clear(c.takeover.astray)
 	for _, uid := range uids {
 		c.pinAnew(c.pods[uid], gained)
 	}
-	for _, g := range c.objects.Groups() {
+	for _, g := range groups {
 		c.homeGroup(g)
 	}
 	for _, uid := range uids {

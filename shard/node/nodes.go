@@ -96,15 +96,10 @@ func (c *Core) nodeGone(name string) {
 	delete(c.unreadable, name)
 	c.hostSeen(name, n.Labels[api.LabelHostname], "")
 	if c.buckets[api.BucketOf(name)] == active {
-		c.dropNode(name)
+		c.loseHoldsOn(name)
+		c.cache.RemoveNode(name)
 		c.giveUpUnbindable()
 	}
-}
-
-// dropNode takes a node out of what is offered.
-func (c *Core) dropNode(name string) {
-	c.loseHoldsOn(name)
-	c.cache.RemoveNode(name)
 }
 
 // giveUpUnbindable looks at what waits for Bind after nodes were lost.
@@ -348,11 +343,26 @@ func (c *Core) podEnded(uid string, outcome wire.BindOutcome, node string) {
 	c.ended[0][uid] = true
 }
 
+// Asks returns what the answer to ListPods has to bring where there is no list: pods of nodes that this shard gains,
+// and pods that rows are about. All else of its pods was told.
+func (c *Core) Asks() (nodes []api.BucketID, pods iter.Seq[string]) {
+	for b, is := range c.buckets {
+		if is == gained {
+			nodes = append(nodes, api.BucketID(b))
+		}
+	}
+	return nodes, maps.Keys(c.rows)
+}
+
 // podsReplaced takes a list of all pods. Pods that the watch had shown, and that are not there, are gone. Of others it
 // says nothing: a pod made after the list can have been committed before we hear the list.
 func (c *Core) podsReplaced(ev event.PodsReplaced) {
 	there := make(map[string]bool, len(c.bound)+len(c.nominated)+len(c.rows)) // of those that the core knows
-	for _, known := range []iter.Seq[string]{maps.Keys(c.bound), maps.Keys(c.nominated), maps.Keys(c.rows)} {
+	asks := []iter.Seq[string]{maps.Keys(c.rows)}
+	if !ev.Seen { // else it was told who is gone
+		asks = append(asks, maps.Keys(c.bound), maps.Keys(c.nominated))
+	}
+	for _, known := range asks {
 		for uid := range known {
 			there[uid] = false
 		}
@@ -365,14 +375,16 @@ func (c *Core) podsReplaced(ev event.PodsReplaced) {
 			there[p.UID] = true
 		}
 	}
-	for _, uid := range api.SortedKeys(c.bound) {
-		if !there[uid] {
-			c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
+	if !ev.Seen {
+		for _, uid := range api.SortedKeys(c.bound) {
+			if !there[uid] {
+				c.podEnded(uid, wire.BindOutcome_BIND_GONE, "")
+			}
 		}
-	}
-	for _, uid := range api.SortedKeys(c.nominated) {
-		if !there[uid] {
-			c.nominate(uid, nil)
+		for _, uid := range api.SortedKeys(c.nominated) {
+			if !there[uid] {
+				c.nominate(uid, nil)
+			}
 		}
 	}
 	for _, uid := range api.SortedKeys(c.rows) {

@@ -55,7 +55,8 @@ func (c *Core) tableSeen(t *api.Table) {
 func (c *Core) lose(lost *[api.Buckets]bool) {
 	for _, name := range api.SortedKeys(c.nodes) {
 		if lost[api.BucketOf(name)] {
-			c.dropNode(name)
+			c.loseHoldsOn(name)
+			c.cache.RemoveNode(name)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.bound) {

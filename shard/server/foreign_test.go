@@ -163,7 +163,12 @@ func BenchmarkForeign(b *testing.B) {
 			longest := c.step(event.TableSeen{Table: tableWithout(1, 2)})
 			longest = max(longest, c.step(event.StoreRead{Sequence: 2, Revision: 2}))
 			began := time.Now() // as loop.listed does
-			c.step(event.PodsReplaced{Sequence: 2, Pods: c.home.Pods(nil), Seen: !*foreignListed})
+			ev := event.PodsReplaced{Sequence: 2, Pods: all}
+			if !*foreignListed {
+				nodes, rows := c.node.Asks()
+				ev.Seen, ev.Pods = true, c.home.Pods(nil, nodes, rows)
+			}
+			c.step(ev)
 			longest = max(longest, time.Since(began), c.step(event.Drained{}), c.step(event.Tick{}))
 			least = min(least, longest)
 			runtime.KeepAlive(all)

@@ -150,7 +150,8 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) listed(p event.PodsListed) event.PodsReplaced {
 	ev := event.PodsReplaced{Pods: p.Pods}
 	if p.CaughtUp {
-		ev.Seen, ev.Others, ev.Pods = true, p.Pods, l.home.Pods(p.Pods)
+		nodes, rows := l.node.Asks()
+		ev.Seen, ev.Others, ev.Pods = true, p.Pods, l.home.Pods(p.Pods, nodes, rows)
 	}
 	if l.relisted && kube.Ticket(p.Ticket) >= l.logRead {
 		ev.AfterLog, l.relisted = true, false

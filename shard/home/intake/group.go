@@ -71,7 +71,8 @@ type Slice struct {
 	Size int
 }
 
-func compareGroups(a, b *Group) int { return compareNames(a.Name, b.Name) }
+// CompareGroups orders groups by their names.
+func CompareGroups(a, b *Group) int { return compareNames(a.Name, b.Name) }
 
 // Group returns the PodGroup that has a name, nil for none.
 func (o *Objects) Group(n Name) *Group { return o.groups[n] }
@@ -81,7 +82,7 @@ func (o *Objects) Exists(g *Group) bool { return o.groups[g.Name] == g }
 
 // Groups returns all PodGroups in order.
 func (o *Objects) Groups() []*Group {
-	return slices.SortedFunc(maps.Values(o.groups), compareGroups)
+	return slices.SortedFunc(maps.Values(o.groups), CompareGroups)
 }
 
 // See takes note of a PodGroup; foreign is nil for Basalt's own. One of the same name and another UID has to be dropped first. See

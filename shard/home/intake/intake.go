@@ -226,7 +226,7 @@ func (o *Objects) SetNamespace(namespace, queue string, exists bool) (groups []*
 			groups = append(groups, g)
 		}
 	}
-	slices.SortFunc(groups, compareGroups)
+	slices.SortFunc(groups, CompareGroups)
 	named := map[string]*Entry{}
 	maps.Copy(named, o.loose[namespace])
 	for n, entries := range o.labelled {

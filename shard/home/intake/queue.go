@@ -64,7 +64,7 @@ func (o *Objects) changeQueue(was, now queue) (groups []*Group, pods []string) {
 		}
 		pods = append(pods, api.SortedKeys(o.inVolcano[named])...)
 	}
-	slices.SortFunc(groups, compareGroups)
+	slices.SortFunc(groups, CompareGroups)
 	return groups, pods
 }
 
