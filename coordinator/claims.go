@@ -275,6 +275,13 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 	c.ledger.setLeaving(g, true)
 }
 
+// staysOn has a gang that was evicted go on with what is left of it.
+func staysOn(c *Core, g *gang) {
+	r := g.res
+	r.closing, r.overdue, r.yields, r.claimedBy = false, false, nil, nil
+	c.ledger.setLeaving(g, false)
+}
+
 // yieldsToNobody has a gang leave that its home closes because it was short for too long.
 func yieldsToNobody(c *Core, g *gang, m *wire.Close) {
 	c.yields(g, &wire.Yielding{Rule: m.GetRule(), Why: api.Shorten(m.GetReason(), maxWhy)})

@@ -168,7 +168,7 @@ func (a *accepting) read() bool {
 		a.refuseElsewhere(a.now, a.from, a.g, others, a.pods)
 		return false
 	}
-	opened, closing := a.g.res.reopen(a.m)
+	opened, closing := reopen(a.Core, a.now, a.g, a.m, a.demand)
 	if closing {
 		refuseClosing(a.now, a.Core, a.b, a.from, a.g, a.demand, a.pods)
 		return false
@@ -403,10 +403,17 @@ func (c *Core) close(now time.Time, b *batch, from api.Incarnation, m *wire.Clos
 }
 
 // reopen opens a closing reservation again if the gang has started after all, which shows when all that was asked for
-// it is known, or its minimum is lowered, and nobody waits for its pods to leave. Else it is closing still.
-func (r *reservation) reopen(m *wire.Reserve) (opened, closing bool) {
+// it is known, or its minimum is lowered, and nobody waits for its pods to leave; or, under a new attempt, if what is
+// left of it cannot be evicted: claims that await that are in vain. Else it is closing still.
+func reopen(c *Core, now time.Time, g *gang, m *wire.Reserve, demand api.Resources) (opened, closing bool) {
+	r := g.res
 	if r == nil || !r.closing {
 		return false, false
+	}
+	if m.GetStays() && m.GetAttempt() > r.attempt && demand.Fits(r.demand) {
+		claimsInVain(c, now, g.key.uid)
+		staysOn(c, g)
+		return true, false
 	}
 	r.closing = !m.GetStarted() || r.yields != nil || r.leaving || r.claimedBy != nil
 	return !r.closing, r.closing

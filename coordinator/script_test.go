@@ -562,7 +562,7 @@ func (p *player) do(words []string) {
 		m := &wire.Reserve{Gang: a.gang(), Attempt: p.attempt(name), Serial: p.nextSerial(a), Demand: wire.FromResources(a.vector("ask")),
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps") && !a.has("bare"), Kept: a.has("keeps"), Claims: !a.has("never"), Vain: a.has("vain"), Least: uint32(a.number("least", 0))}
-		m.Started, m.Mends = a.has("started"), a.has("mends")
+		m.Started, m.Mends, m.Stays = a.has("started"), a.has("mends"), a.has("stays")
 		m.RunsMs = 1000 * a.number("runs", 0)
 		m.User = strings.ReplaceAll(a.values["user"], "_", " ")
 		m.Groups = strings.FieldsFunc(a.values["groups"], func(r rune) bool { return r == ',' })

@@ -113,7 +113,7 @@ func (s *store) commit(t Txn) int64 {
 					s.problem("%s changed its user under one attempt", key)
 				}
 				if old.State == wire.ReservationState_RESERVATION_CLOSING && r.State != old.State &&
-					(!r.Started || old.Yields != nil) {
+					(!r.Started || old.Yields != nil) && r.Attempt == old.Attempt {
 					s.problem("%s left closing", key)
 				}
 				if !proto.Equal(old.Rank, r.Rank) || r.Attempt < old.Attempt {

@@ -421,6 +421,14 @@ func TestAuditorCatches(t *testing.T) {
 			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.State = wire.ReservationState_RESERVATION_CLOSING })
 			w.reserve("a", 1000)
 		}},
+		{"open again under a new attempt, for pods that cannot be evicted", "", "", audit.Config{}, func(w *world) {
+			w.reserve("a", 2000, func(r *wire.ReservationRecord) { r.State = wire.ReservationState_RESERVATION_CLOSING })
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.Attempt++ })
+		}},
+		{"open again under a new attempt, and more", audit.Reservation, "grew by 1 of cpu", audit.Config{}, func(w *world) {
+			w.reserve("a", 1000, func(r *wire.ReservationRecord) { r.State = wire.ReservationState_RESERVATION_CLOSING })
+			w.reserve("a", 2000, func(r *wire.ReservationRecord) { r.Attempt++ })
+		}},
 		{"a closing one grows", audit.Reservation, "grew by 1 of cpu", audit.Config{}, func(w *world) {
 			closing := func(r *wire.ReservationRecord) { r.State = wire.ReservationState_RESERVATION_CLOSING }
 			w.reserve("a", 1000, closing)

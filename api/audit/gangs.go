@@ -213,7 +213,7 @@ func (a *Auditor) judgeGang(g *gang) {
 		object += " (" + g.name + ")"
 	}
 	a.lasts(lastingKey{Partial, object, "gang without its minimum"}, g.group && g.exists && !g.complete && g.present > 0 &&
-		(!g.again || !g.bound.IsZero()), a.cfg.Grace, func(since time.Time) {
+		(!g.again || g.stand > 0), a.cfg.Grace, func(since time.Time) {
 		a.violate(Violation{Kind: Partial, Object: object, Revisions: []int64{a.revision},
 			Message: fmt.Sprintf("%d of at least %d pods were bound since %s", g.ever, g.minCount, since.Format(clock))})
 	})

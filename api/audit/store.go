@@ -310,11 +310,12 @@ func (a *Auditor) reservationPut(e StoreRevision, c StoreChange, rest string, to
 	case old != nil && old.attempt == r.attempt && old.user != r.user:
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision},
 			"was charged to %s, and is charged to %s under the same attempt", old.user, r.user)
-	case old != nil && old.closing && !r.closing && (!r.started || old.yields != nil):
+	case old != nil && old.closing && !r.closing && (!r.started || old.yields != nil) && r.attempt == old.attempt:
 		a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "was closing and is open again")
-	case old != nil && old.closing && r.closing:
+	case old != nil && old.closing && (r.closing || r.attempt != old.attempt):
 		if name, by, more := r.demand.Exceeds(old.demand); more {
-			a.storeViolation(Reservation, object, []int64{old.revision, e.Revision}, "is closing and grew by %s of %s", api.FormatAmount(name, by), name)
+			a.storeViolation(Reservation, object, []int64{old.revision, e.Revision},
+				"was closing and grew by %s of %s", api.FormatAmount(name, by), name)
 		}
 	}
 	if old != nil {

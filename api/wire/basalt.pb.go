@@ -2886,6 +2886,7 @@ type Reserve struct {
 	RunsMs        int64                  `protobuf:"varint,21,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"` // so long after it is granted its quota it is past its limit, however late it starts; 0: it has none
 	User          string                 `protobuf:"bytes,22,opt,name=user,proto3" json:"user,omitempty"`                    // whose gang it is, "" for its namespace's. The first Reserve of an attempt counts
 	Groups        []string               `protobuf:"bytes,23,rep,name=groups,proto3" json:"groups,omitempty"`                // that user's
+	Stays         bool                   `protobuf:"varint,24,opt,name=stays,proto3" json:"stays,omitempty"`                 // what is left of a closed gang cannot be evicted: its reservation is to be opened again, under a new attempt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3079,6 +3080,13 @@ func (x *Reserve) GetGroups() []string {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *Reserve) GetStays() bool {
+	if x != nil {
+		return x.Stays
+	}
+	return false
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -9457,7 +9465,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
 	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
-	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xad\x05\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xc3\x05\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9483,7 +9491,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05mends\x18\x14 \x01(\bR\x05mends\x12\x17\n" +
 	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\x12\x12\n" +
 	"\x04user\x18\x16 \x01(\tR\x04user\x12\x16\n" +
-	"\x06groups\x18\x17 \x03(\tR\x06groups\"\xa5\x01\n" +
+	"\x06groups\x18\x17 \x03(\tR\x06groups\x12\x14\n" +
+	"\x05stays\x18\x18 \x01(\bR\x05stays\"\xa5\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/report"
 )
 
 // The way back. A gang that retreats (retreat.go) waits until every node shard that was asked for something has
@@ -150,10 +152,12 @@ func (c *Core) resume(g *gang, why cause) {
 	}
 }
 
-// mayEvict reports whether every bound pod of the gang would be made again, and what it asked for is not granted.
-func (g *gang) mayEvict() bool {
+// mayEvict reports whether every bound pod of the gang can be evicted and would be made again, and what it asked for is
+// not granted.
+func (g *gang) mayEvict(now time.Time) bool {
 	a := g.charge.reserve
-	return g.isReplaced() && !g.charge.closed && g.charge.reserved && (a == nil || a.denied != nil)
+	return g.isReplaced() && whoStays(g, now) == nil && !g.charge.closed && g.charge.reserved &&
+		(a == nil || a.denied != nil)
 }
 
 // mayBind reports whether a pod that nobody would make again may be bound before the gang is closed. It would be evicted then.
@@ -218,8 +222,23 @@ func (c *Core) evict(g *gang) {
 		c.become(g, running)
 		return
 	}
-	if g.charge.reserve != nil {
-		c.sendReserve(g)
+	if !g.charge.closed && !fault.On(fault.EvictOpen) { // it was opened again, for what is left of it stays
+		g.attemptEnds()
+		g.bindsFrom(c.now)
+		if p := whoStays(g, c.now); p != nil {
+			g.reportPartly()
+			c.warn(g, "EvictionRefused", report.Stays(p.Pod, p.remains.why))
+		}
+		for _, p := range g.pick((*pod).goesWith) { // its PodGroup may have been made again meanwhile
+			c.resolveMembership(p)
+		}
+		c.become(g, binding)
+		return
+	}
+	if a := g.charge.reserve; a != nil {
+		if c.sendReserve(g); a.stays {
+			return
+		}
 	}
 	if g.tally.bound == g.tally.lost { // those are not waited for, and a claim that does learns that it is in vain
 		if !g.ownerless.IsZero() {
@@ -235,11 +254,6 @@ func (c *Core) evict(g *gang) {
 		c.release(g)
 		return
 	}
-	if !g.charge.closed && !fault.On(fault.EvictOpen) {
-		c.broken("pods of a gang that is not closed are not removed")
-		c.become(g, binding)
-		return
-	}
 	for _, p := range g.pick((*pod).goesWith) {
 		c.evictions.evictPod(g, p, cmp.Or(g.whyEvicted(), g.search.rejected.words(),
 			fmt.Sprintf("%s could not be placed as a whole within %s of its first Binding", g.label(), c.cfg.RollForward)))
@@ -251,13 +265,16 @@ func (c *Core) evict(g *gang) {
 const lingersAfter = 5
 
 // keepLess has a closed gang be charged for no more than is left of it, so that a pod which ends late does not keep
-// what the others had. Most gangs are gone within the pause, and need no such request.
+// what the others had. Most gangs are gone within the pause, and need no such request. Where nothing of what is left
+// can be evicted, the gang asks to be opened again, and goes on with it, as one that is bound in part: pods that its
+// controllers made meanwhile would wait for ever.
 func keepLess(c *Core, g *gang) {
 	ch := &g.charge
 	if g.single || !ch.closed || ch.stale || ch.reserve != nil {
 		return
 	}
-	if left := sum(g.pick((*pod).isChargeable)); left.Equal(ch.amounts) || !left.Fits(ch.amounts) {
+	left := sum(g.pick((*pod).isChargeable))
+	if left.Equal(ch.amounts) && whoStays(g, c.now) == nil || !left.Fits(ch.amounts) {
 		return
 	}
 	if at := ch.shrunk.Add(max(lingersAfter*c.cfg.AskAgain, shrinkPause(len(ch.pods)))); c.now.Before(at) {

@@ -251,7 +251,7 @@ func (c *Core) bind(g *gang) {
 	}
 	limit := c.rollUntil(g)
 	if !c.now.Before(limit) || g.isRejected() && !c.obstacle(g).None() {
-		if g.mayEvict() {
+		if g.mayEvict(c.now) {
 			if g.mayBind() {
 				c.retreat(g, startOver) // and then look again
 			} else {
@@ -259,7 +259,9 @@ func (c *Core) bind(g *gang) {
 			}
 			return
 		}
-		if !g.partly && !g.isReplaced() {
+		if p := whoStays(g, c.now); p != nil {
+			c.wakeAt(g, p.evictAt.Add(rejectedMost))
+		} else if !g.partly && !g.isReplaced() {
 			g.reportPartly()
 			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")
 		}

@@ -70,12 +70,13 @@ func (c *Core) recheckYoung() {
 // movesTo reports whether a bound pod that is pinned to an earlier PodGroup belongs to the present one. It does not move to
 // another queue, nor away from a gang that another shard has, nor from one whose PodGroup this shard has yet to see: the
 // present one may be the earlier of the two, in a list that lags. Nor does it move once its eviction was asked for: that may come about
-// at any time, and is under the closed reservation of its gang.
+// at any time, under the reservation that was closed, or condemned it, until that is opened again.
 func (c *Core) movesTo(p *pod, to *intake.Group) bool {
-	if !c.meantFor(p, to) || p.evicting != 0 || !p.evictAt.IsZero() {
+	g := c.gangs[p.pinned]
+	opened := p.remains != nil && g != nil && !g.charge.closed && g.charge.condemned[p.UID] == nil
+	if !c.meantFor(p, to) || p.evicting != 0 || !p.evictAt.IsZero() && !opened {
 		return false
 	}
-	g := c.gangs[p.pinned]
 	if g == nil {
 		return !p.sure
 	}

@@ -48,6 +48,7 @@ type pod struct {
 	counted  api.Resources // what of it is in foreignOn.sum of its node
 	evicting uint64        // ID of the EvictPod that is not answered
 	evictAt  time.Time
+	remains  *remains // each attempt to evict it has failed, nil if that is not so
 
 	rejected rejection // its Bindings, by the API server
 	others   *others   // are charged for it, nil if they are not
@@ -411,6 +412,32 @@ func (p *pod) claims() string {
 
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
 func (cm *commit) waitsForVolumes() bool { return cm.step == toBind }
+
+// remains is what is known of a pod that could not be evicted: a policy may refuse that for good. After api.Overdue its
+// gang goes on with it, if nothing else is left of it, and is not undone for rejectedMost.
+type remains struct {
+	since time.Time
+	why   string // the last error
+}
+
+// evictionEnds takes note of how an attempt to evict the pod ended. The next one is no sooner than after a pause.
+func (p *pod) evictionEnds(now time.Time, done bool, why string, pause time.Duration) {
+	p.evicting, p.evictAt = 0, now.Add(pause)
+	if done {
+		p.remains = nil
+		return
+	}
+	if p.remains == nil {
+		p.remains = &remains{since: now}
+	}
+	p.remains.why = why
+}
+
+// stays reports whether the pod cannot be evicted, as attempts to do so have shown of late.
+func (p *pod) stays(now time.Time) bool {
+	return p.remains != nil && !p.Deleting && p.evicting == 0 && !now.Before(p.remains.since.Add(api.Overdue)) &&
+		now.Before(p.evictAt.Add(rejectedMost))
+}
 
 // maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.
 func (p *pod) maySpare() bool { return p.Node != "" && !p.Finished && !p.Deleting }

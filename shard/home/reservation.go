@@ -58,7 +58,7 @@ type charge struct {
 
 // request takes note of a Reserve that replaces the one that is open, if one is.
 func (ch *charge) request(a *reserveCall, now time.Time) {
-	if ch.attempt == 0 {
+	if ch.attempt == 0 || a.stays {
 		ch.attempt = a.serial
 	}
 	ch.said, ch.stuck = a.serial, call{}
@@ -90,7 +90,8 @@ func (ch *charge) grant(now time.Time, a *reserveCall, m *wire.Granted, amounts 
 		ch.ends = now.Add(a.runs)
 	}
 	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
-	ch.patient, ch.started, ch.least, ch.closed = m.GetPatient(), a.started, a.least, false
+	ch.patient, ch.started, ch.least = m.GetPatient(), a.started, a.least
+	ch.closed, ch.yields, ch.recalls = false, nil, false
 	ch.most = 0
 	if rank := m.GetRank(); rank != nil && (ch.rank == nil || early) {
 		ch.rank = rank
@@ -310,6 +311,20 @@ func (p *pod) isElsewhere() bool {
 // goesWith reports whether a bound pod is evicted with its gang.
 func (p *pod) goesWith() bool { return p.isBound() && !p.isElsewhere() }
 
+// whoStays reports whether something of a gang is bound, and none of it can be evicted; if so, one that is.
+func whoStays(g *gang, now time.Time) (one *pod) {
+	for _, p := range g.members {
+		switch {
+		case !p.goesWith() || p.lost:
+		case !p.stays(now):
+			return nil
+		case one == nil || comparePods(p, one) < 0:
+			one = p
+		}
+	}
+	return one
+}
+
 // grows reports whether a Reserve is for one further pod of a gang that has started, and no other.
 func (a *reserveCall) grows() bool { return a != nil && a.growth && a.started && len(a.pods) == 1 }
 
@@ -322,6 +337,7 @@ type reserveCall struct {
 	priority      int64
 	growth        bool // of a gang that is reserved already
 	started       bool
+	stays         bool // nothing of a gang that is closed can be evicted: it is to be opened again
 	least         int
 	runs          time.Duration // so long after it is granted the gang is past its limit; 0 for never
 	user, groups  string        // whose gang it is

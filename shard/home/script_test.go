@@ -751,7 +751,8 @@ func (s *script) run(line string) []string {
 		s.open = nil
 		var out []string
 		for _, id := range open {
-			out = append(out, s.step(event.StatusWritten{ID: id, Outcome: outcome, ResourceVersion: w.value["version"]})...)
+			out = append(out, s.step(event.StatusWritten{
+				ID: id, Outcome: outcome, ResourceVersion: w.value["version"], Error: w.value["error"]})...)
 		}
 		return out
 
@@ -965,6 +966,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if m.Patient {
 			out += " patient"
+		}
+		if m.Stays {
+			out += " stays"
 		}
 		if m.Preemptible {
 			out += " preemptible"

@@ -66,8 +66,8 @@ func (c *reports) onStatusWritten(e event.StatusWritten) {
 		c.conditionWritten(w, e)
 	case writeEviction:
 		if p := c.pods[w.uid]; p != nil && p.evicting == e.ID {
-			p.evicting = 0
-			p.evictAt = c.now.Add(5 * c.cfg.AskAgain)
+			p.evictionEnds(c.now, e.Outcome == event.StatusOK || e.Outcome == event.StatusGone,
+				report.Short(e.Error), 5*c.cfg.AskAgain)
 			if p.gang != nil {
 				c.touch(p.gang)
 			}

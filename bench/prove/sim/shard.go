@@ -389,6 +389,8 @@ func (x *shard) carryOut(o event.Output) {
 		case v1beta1.ReasonRolledBack:
 			w.count("gangs rolled back")
 			w.log("%s: rolls back %s", x.inc, o.UID)
+		case "EvictionRefused":
+			w.count("gangs that go on with pods that stay")
 		case "PartlyPlaced":
 			w.count("gangs left in part")
 		}

@@ -257,6 +257,11 @@ func Rejected(words string) *api.Refusal {
 	return &api.Refusal{Reason: v1beta1.ReasonBindingRejected, Message: "the API server rejects its Binding: " + words}
 }
 
+// Stays says that a pod of a gang that was evicted stays, with the words of the API server.
+func Stays(p *api.Pod, words string) string {
+	return fmt.Sprintf("pod %s/%s cannot be evicted, so the gang goes on with it: %s", p.Namespace, p.Name, words)
+}
+
 // PartlyRejected says that a gang was bound in part because the API server rejects Bindings of the others.
 func PartlyRejected(bound, least int, why Reason) Reason {
 	return Reason{why.Code, fmt.Sprintf("%d of %d pods were bound, and %s", bound, least, why.Message)}
