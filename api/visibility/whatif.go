@@ -355,7 +355,9 @@ func (w *WhatIf) Text(now time.Time) string {
 		fmt.Fprintln(&b)
 		w.table(&b)
 	}
-	if w.MoreQueues > 0 {
+	if w.MoreQueues == 1 {
+		fmt.Fprintln(&b, "and 1 more queue that is not shown")
+	} else if w.MoreQueues > 1 {
 		fmt.Fprintf(&b, "and %d more queues that are not shown\n", w.MoreQueues)
 	}
 	for _, g := range w.Gangs {
@@ -390,10 +392,10 @@ func (w *WhatIf) Text(now time.Time) string {
 	return b.String()
 }
 
-// table has a row for each resource of a queue of which something would differ.
+// table has a row for each resource of a queue of which something would differ, and no column that is empty.
 func (w *WhatIf) table(b *strings.Builder) {
-	table := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "QUEUE\tWEIGHTED SHARE\tRESOURCE\tCHARGED\tWANTED\tGUARANTEE\tDESERVED\tFAIR SHARE\tCAPABILITY")
+	table := [][]string{{"QUEUE", "WEIGHTED SHARE", "RESOURCE", "CHARGED", "WANTED", "GUARANTEE", "DESERVED", "FAIR SHARE",
+		"CAPABILITY"}}
 	cell := func(before, after string) string {
 		if before == "" {
 			before = "-"
@@ -432,13 +434,24 @@ func (w *WhatIf) table(b *strings.Builder) {
 			if i == 0 {
 				queue, share = q.Queue, cell(strconv.Itoa(q.Before.WeightedShare), strconv.Itoa(q.After.WeightedShare))
 			}
-			fmt.Fprintln(table, queue+"\t"+share+"\t"+strings.Join(row, "\t"))
+			table = append(table, append([]string{queue, share}, row...))
 		}
 		if q.Before.Message != q.After.Message {
 			words = append(words, fmt.Sprintf("queue %s would say: %s", q.Queue, q.After.Message))
 		}
 	}
-	_ = table.Flush()
+	for column := len(table[0]) - 1; column > 2; column-- {
+		if !slices.ContainsFunc(table[1:], func(row []string) bool { return row[column] != "-" }) {
+			for i, row := range table {
+				table[i] = slices.Delete(row, column, column+1)
+			}
+		}
+	}
+	aligned := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	for _, row := range table {
+		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+	}
+	_ = aligned.Flush()
 	for _, line := range words {
 		fmt.Fprintln(b, line)
 	}

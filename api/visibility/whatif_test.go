@@ -50,12 +50,12 @@ func TestWhatIfText(t *testing.T) {
 	const want = `what if  ml.vision:deserved.cpu=9
 gang     queue=ml.vision,cpu=1
 
-QUEUE       WEIGHTED SHARE   RESOURCE        CHARGED   WANTED   GUARANTEE   DESERVED   FAIR SHARE    CAPABILITY
-ml.vision   500 -> 100       cpu             9         15       -           4 -> 8     9500m -> 12   -
-                             gpu.example/a   2         -        -           - -> 2     -             -
-ml.batch    0                cpu             -         -        -           -          6500m -> 4    -
-hidden      0                cpu             -         -        -           -          1 -> -        -
-idle        3                -               -         -        -           -          -             -
+QUEUE       WEIGHTED SHARE   RESOURCE        CHARGED   WANTED   DESERVED   FAIR SHARE
+ml.vision   500 -> 100       cpu             9         15       4 -> 8     9500m -> 12
+                             gpu.example/a   2         -        - -> 2     -
+ml.batch    0                cpu             -         -        -          6500m -> 4
+hidden      0                cpu             -         -        -          1 -> -
+idle        3                -               -         -        -          -
 queue ml.vision would say: limits are in force; deserved of cpu: only 8 of 9 is in force
 and 5 more queues that are not shown
 
