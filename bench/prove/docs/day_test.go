@@ -21,7 +21,7 @@ import (
 // columns is how wide the terminal of a day is.
 const columns = 100
 
-var days = []string{"day-tenant.md"}
+var days = []string{"day-tenant.md", "day-administrator.md"}
 
 // TestDaysAreNarrow: the transcripts are no wider than the terminal that they are of.
 func TestDaysAreNarrow(t *testing.T) {
@@ -40,7 +40,7 @@ func TestDaysAreNarrow(t *testing.T) {
 	}
 }
 
-// tenant is Ana's view: an account with the ClusterRole edit in the namespace vision, and a terminal.
+// tenant is Ana's view: an account with the ClusterRole edit in the namespace camera, and a terminal.
 func (w *world) tenant(t *testing.T) *world {
 	t.Helper()
 	if w.ana != nil {
@@ -48,11 +48,11 @@ func (w *world) tenant(t *testing.T) *world {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	const made = `kubectl create namespace vision; kubectl -n vision create serviceaccount ana
-kubectl -n vision create rolebinding ana --clusterrole=edit --serviceaccount=vision:ana
-kubectl config view --raw --flatten > ana.yaml; token=$(kubectl -n vision create token ana)
+	const made = `kubectl create namespace camera; kubectl -n camera create serviceaccount ana
+kubectl -n camera create rolebinding ana --clusterrole=edit --serviceaccount=camera:ana
+kubectl config view --raw --flatten > ana.yaml; token=$(kubectl -n camera create token ana)
 mine() { kubectl --kubeconfig=ana.yaml "$@"; }
-mine config set-credentials ana --token="$token"; mine config set-context --current --user=ana --namespace=vision
+mine config set-credentials ana --token="$token"; mine config set-context --current --user=ana --namespace=camera
 until mine auth can-i create podgroups.scheduling.basalt.dev; do sleep 1; done`
 	if out, err := w.bash(ctx, made); err != nil {
 		t.Fatalf("%v\n%s", err, out)
