@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -150,6 +153,24 @@ func (t *trial) restart(ctx context.Context, run *report.Run, number int) error 
 	run.Add("first Binding after the start of all processes", "s", first.Seconds())
 	run.Add("all queues served after the start", "s", last.Seconds())
 	run.Add(ofAllowed, "×", first.Seconds()/(1.3*list.Seconds()+lease.Seconds()))
+	t.resident(run)
 	t.progress.Line("restart %d: bare list %s, first Binding %s, all queues %s", number, list.Round(time.Millisecond), first.Round(time.Millisecond), last.Round(time.Millisecond))
 	return nil
+}
+
+// resident adds what processes hold in memory after a restart, which has read the whole cluster: of each kind the
+// largest.
+func (t *trial) resident(run *report.Run) {
+	most := map[string]int64{}
+	for _, b := range t.cluster.Basalts() {
+		if kind, _, _ := strings.Cut(b.Name(), "-"); !b.Exited() {
+			most[kind] = max(most[kind], local.UsageOf(b.Pid()).Memory)
+		}
+	}
+	for _, e := range t.cluster.ControlStoreMembers() {
+		most["control store"] = max(most["control store"], local.UsageOf(e.Process().Pid()).Memory)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(most)) {
+		run.Add("resident memory: "+kind, "B", float64(most[kind]))
+	}
 }
