@@ -6,7 +6,7 @@ PKG ?= ./...
 PROGRAMS := $(GO) run -buildvcs=false ./bench/stage/programs/build
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up down test test-rest nightly test-full race doors image image-test chart release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
+.PHONY: help build demo up down test test-rest nightly test-full race doors versions image image-test chart release release-check sim explore order claims chaos hostile fuzz sim-bugs mutants oracle bench metrics-check chart-check lint generate ceilings clean bin/basalt bin/basalt-bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ test: bin/basalt-bench compiler ## run the tests of PKG=./..., with the race det
 test-rest: bin/basalt-bench compiler ## run the long scenarios whose turn it is not today
 	bin/basalt-bench test --rest
 
-NIGHTLY := test-full doors oracle metrics-check chart-check image-test release-check sim-bugs chaos
-nightly: ## run everything in full, whatever of it fails: all tests, other controllers, the oracle, metrics, chart, image, seeded bugs, chaos for 30 minutes
+NIGHTLY := test-full doors versions oracle metrics-check chart-check image-test release-check sim-bugs chaos
+nightly: ## run everything in full, whatever of it fails: all tests, other controllers, older releases of Kubernetes, the oracle, metrics, chart, image, seeded bugs, chaos for 30 minutes
 	@failed=; for part in $(NIGHTLY); do began=$$(date +%s); \
 		$(MAKE) $$part DURATION=30m && ended=passed || { ended=FAILED; failed="$$failed $$part"; }; \
 		echo "nightly: $$part $$ended after $$(( ($$(date +%s) - began) / 60 )) minutes"; done; \
@@ -43,6 +43,15 @@ race: build compiler ## run the tests of PKG=./... three times with the race det
 
 doors: build ## run jobs of Volcano, Ray, JobSet, LeaderWorkerSet, MPI and Kueue with their own controllers, built from source; the first time some minutes more than 5
 	$(GO) test -tags doors -timeout 60m -v -p 1 -run Controller ./bench/prove/doors ./bench/stage/local/standing
+
+# Those packages whose tests ask an API server for what may differ between releases.
+RELEASES := 1.36 1.35
+WIRED := ./api/kube ./api/relay ./coordinator/server ./shard/server ./deploy ./deploy/uninstall ./bench/stage/local ./bench/stage/kubelet \
+	$(addprefix ./bench/prove/,badinput docs doors security upstream visibility volumes)
+versions: bin/basalt-bench compiler ## run the tests that cross a wire against API servers of RELEASES=1.36 1.35, too, built from source; the first time each takes some minutes more
+	@failed=; for release in $(RELEASES); do echo "Kubernetes $$release"; \
+		BASALT_KUBERNETES=$$release bin/basalt-bench test $(WIRED) || failed="$$failed $$release"; done; \
+	[ -z "$$failed" ] || { echo "versions: failed:$$failed"; exit 1; }
 
 LONG ?= 10m
 doors-long: build ## run jobs and Deployments of Volcano's for LONG=10m, shards killed, and judge each change

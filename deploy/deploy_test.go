@@ -549,6 +549,7 @@ func TestPolicyWarnsOfWords(t *testing.T) {
 	check("with one", func() error { return pod(ctx, "words-required", template("basalt", nil, nil)) })
 	check("with another", func() error { return pod(ctx, "words-required", template("other", nil, nil)) })
 	check("of a DaemonSet", func() error { return pod(ctx, "words-required", plain, owned("DaemonSet")) })
+	localtest.Needs(t, "1.36", "a policy that sets a scheduler")
 	objects = must[[]*unstructured.Unstructured](t)(deploy.Objects("gangs/workloads.yaml"))
 	if err := install.Apply(ctx, c.Config(local.Admin), objects, false); err != nil {
 		t.Fatal(err)

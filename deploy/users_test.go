@@ -236,6 +236,7 @@ func TestUsers(t *testing.T) {
 	refused("a user whose name ends as a controller's", err, "is somebody else")
 
 	// With them, each has his own name there whatever he wrote; that of this test are in force in its namespace alone.
+	localtest.Needs(t, "1.36", "a policy that writes names")
 	objects = must[[]*unstructured.Unstructured](t)(deploy.Objects("users/workloads.yaml"))
 	for _, o := range objects {
 		if o.GetKind() == "MutatingAdmissionPolicyBinding" {

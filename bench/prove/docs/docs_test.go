@@ -45,6 +45,10 @@ func TestPages(t *testing.T) {
 			blocks := read(t, filepath.Join(w.cluster.Root(), "deploy", "docs", page))
 			ran := 0
 			for i, b := range blocks {
+				if release, lacks := b.lacks(); lacks {
+					t.Logf("line %d: it needs Kubernetes %s", b.line, release)
+					continue
+				}
 				switch b.language {
 				case "sh":
 					ran++
@@ -82,6 +86,19 @@ type block struct {
 	section        string // the heading above it
 	line           int    // of its beginning
 	follows        bool   // there is nothing but empty lines between it and the block before
+}
+
+// since says with which release of Kubernetes came what blocks name.
+var since = map[string]string{"scheduling.k8s.io/v1beta1": "1.37", "deploy/gangs": "1.36", "deploy/users": "1.36"}
+
+// lacks reports whether the block names what the API server does not have yet, and with which release that came.
+func (b block) lacks() (release string, lacks bool) {
+	for name, release := range since {
+		if strings.Contains(b.text, name) && localtest.Lacks(release) {
+			return release, true
+		}
+	}
+	return "", false
 }
 
 // read returns the blocks of a page.
@@ -124,8 +141,11 @@ type world struct {
 func start(t *testing.T) *world {
 	t.Helper()
 	program := localtest.Basalt(t)
-	w := &world{dir: t.TempDir(), cluster: localtest.Cluster(t, local.Options{Basalt: program, ControllerManager: true,
-		APIServerFlags: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"}})}
+	o := local.Options{Basalt: program, ControllerManager: true}
+	if !localtest.Lacks(since["scheduling.k8s.io/v1beta1"]) {
+		o.APIServerFlags = []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"}
+	}
+	w := &world{dir: t.TempDir(), cluster: localtest.Cluster(t, o)}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {

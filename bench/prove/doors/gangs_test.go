@@ -99,6 +99,7 @@ var written = []struct {
 // TestGangPolicies: with deploy/gangs the API server says of workloads of controllers that know nothing of gangs which of their pods
 // start together, in the namespaces that ask for it.
 func TestGangPolicies(t *testing.T) {
+	localtest.Needs(t, "1.36", "MutatingAdmissionPolicy")
 	t.Parallel()
 	w := install(t, local.Options{ControllerManager: true})
 	for _, define := range []func(context.Context) error{w.cluster.DefineJobSet, w.cluster.DefineRay} {

@@ -31,6 +31,7 @@ import (
 // obeys the objects that they change: a scheduler in place of Volcano's runs while its Deployment has a replica, and Basalt's processes
 // run with the flags that its Deployment and its StatefulSet have.
 func TestRunbook(t *testing.T) {
+	localtest.Needs(t, "1.36", "the canary's policy")
 	t.Parallel()
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl to run the commands with")

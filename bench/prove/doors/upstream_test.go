@@ -20,6 +20,7 @@ import (
 // TestUpstream: pods that name a PodGroup of Kubernetes' own are gangs, where the API server serves these. Their statuses have other
 // writers, too.
 func TestUpstream(t *testing.T) {
+	localtest.Needs(t, "1.37", "scheduling.k8s.io/v1beta1")
 	t.Parallel()
 	w := install(t, local.Options{APIServerFlags: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"}})
 	w.start()
@@ -111,6 +112,7 @@ func TestUpstream(t *testing.T) {
 
 // TestUpstreamGate: an API server begins to serve PodGroups of Kubernetes' own, and ends to, while Basalt runs.
 func TestUpstreamGate(t *testing.T) {
+	localtest.Needs(t, "1.37", "scheduling.k8s.io/v1beta1")
 	t.Parallel()
 	w := install(t, local.Options{})
 	w.start()

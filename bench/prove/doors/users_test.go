@@ -31,6 +31,7 @@ import (
 // TestUserLimits: with deploy/users what a user makes counts for him, over all that he makes and by whichever
 // controller, and no annotation of his makes it another's. It takes half a minute: policies are in force late.
 func TestUserLimits(t *testing.T) {
+	localtest.Needs(t, "1.36", "MutatingAdmissionPolicy")
 	t.Parallel()
 	w := install(t, local.Options{ControllerManager: true})
 	for _, file := range []string{"rbac.yaml", "users.yaml", "users/workloads.yaml"} {

@@ -354,7 +354,7 @@ func answers(ctx context.Context, client kubernetes.Interface) error {
 
 func (c *Cluster) apiServerCommand() command {
 	return command{
-		name: "kube-apiserver", path: programPath(c.root, "kube-apiserver"), args: c.apiServerFlags(),
+		name: "kube-apiserver", path: programPath(c.root, APIServer()), args: c.apiServerFlags(),
 		log: filepath.Join(c.dir, "kube-apiserver.log"), namespace: c.apiPlace.Namespace,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 // fits says which versions of a program can stand in for the one that would be built.
@@ -15,8 +16,10 @@ var fits = map[string]struct {
 	version *regexp.Regexp // in what the program prints when asked for its version
 	want    string
 }{
-	"kube-apiserver": {regexp.MustCompile(`Kubernetes v1\.37\.\d+\b`), "v1.37"},
-	"etcd":           {regexp.MustCompile(`etcd Version: 3\.[67]\.\d+\b`), "3.6 or 3.7"},
+	"kube-apiserver":      {regexp.MustCompile(`Kubernetes v1\.37\.\d+\b`), "v1.37"},
+	"kube-apiserver-1.36": {regexp.MustCompile(`Kubernetes v1\.36\.\d+\b`), "v1.36"},
+	"kube-apiserver-1.35": {regexp.MustCompile(`Kubernetes v1\.35\.\d+\b`), "v1.35"},
+	"etcd":                {regexp.MustCompile(`etcd Version: 3\.[67]\.\d+\b`), "3.6 or 3.7"},
 }
 
 // asset returns the path of a program in the folder that KUBEBUILDER_ASSETS names, as setup-envtest and others make it.
@@ -27,6 +30,7 @@ func (b *builder) asset(name string) string {
 	if dir == "" || !known {
 		return ""
 	}
+	name, _, _ = strings.Cut(name, "-1.")
 	path := filepath.Join(dir, name)
 	said, err := exec.CommandContext(b.ctx, path, "--version").CombinedOutput()
 	switch {

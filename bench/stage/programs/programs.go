@@ -15,6 +15,7 @@ package programs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -50,6 +51,8 @@ var others = map[string]struct{ module, program string }{
 	"kube-apiserver":          {"controlplane", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"kube-controller-manager": {"controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"},
 	"kube-scheduler":          {"controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"},
+	"kube-apiserver-1.36":     {"controlplane/v1.36", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"kube-apiserver-1.35":     {"controlplane/v1.35", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"vc-controller-manager":   {"volcano", "volcano.sh/volcano/cmd/controller-manager"},
 	"kuberay-operator":        {"kuberay", "github.com/ray-project/kuberay/ray-operator"},
 	"jobset-controller":       {"jobset", "sigs.k8s.io/jobset"},
@@ -60,9 +63,18 @@ var others = map[string]struct{ module, program string }{
 	"kustomize":               {"helm", "sigs.k8s.io/kustomize/kustomize/v5"},
 }
 
-// Without a version the API server calls itself v0.0.0, and clients and feature gates judge it by that.
-const linkFlags = "-X k8s.io/component-base/version.gitVersion=v1.37.1" +
-	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
+// kubernetes are the releases of Kubernetes that modules in bench/stage are of, where that is not the newest.
+var kubernetes = map[string]string{"controlplane/v1.36": "v1.36.3", "controlplane/v1.35": "v1.35.4"}
+
+const newest = "v1.37.1"
+
+// linkFlags give programs of a module the version that it is of. Without one the API server calls itself v0.0.0, and
+// clients and feature gates judge it by that.
+func linkFlags(module string) string {
+	version := cmp.Or(kubernetes[module], newest)
+	const of = " -X k8s.io/component-base/version.git"
+	return fmt.Sprintf("%sVersion=%s%sMajor=1%sMinor=%s", of[1:], version, of, of, strings.Split(version, ".")[1])
+}
 
 // Root finds the repository: above the working directory, else above the running program.
 func Root() (string, error) {
@@ -235,7 +247,7 @@ func (b *builder) foreign(dir string, names []string) error {
 	}
 	defer os.RemoveAll(next)
 	packages := packagesOf(names)
-	args := append([]string{"-buildvcs=false", "-ldflags", linkFlags, "-o", next + "/"}, packages...)
+	args := append([]string{"-buildvcs=false", "-ldflags", linkFlags(dir), "-o", next + "/"}, packages...)
 	err = b.build(filepath.Join(b.root, "bench", "stage", dir), strings.Join(names, ", "), args, packages)
 	if err != nil {
 		return err
@@ -283,7 +295,7 @@ func (b *builder) isStamped(name, stamp string) bool {
 }
 
 func (b *builder) stamp(dir string) (string, error) {
-	dir = filepath.Join(b.root, "bench", "stage", dir)
+	flags, dir := linkFlags(dir), filepath.Join(b.root, "bench", "stage", dir)
 	cmd := exec.CommandContext(b.ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	cmd.Dir = dir
 	version, err := cmd.Output()
@@ -291,7 +303,7 @@ func (b *builder) stamp(dir string) (string, error) {
 		return "", fmt.Errorf("ask the go tool for its version: %w", err)
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%s%s", version, linkFlags)
+	fmt.Fprintf(h, "%s%s", version, flags)
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {

@@ -2,8 +2,10 @@ package programs
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -139,6 +141,32 @@ func TestAssets(t *testing.T) {
 	}
 	if _, err := os.Readlink(Path(root, "etcd")); err == nil {
 		t.Error("the link stays when the variable is gone")
+	}
+}
+
+// TestReleases: what programs say that they are is what they are built from.
+func TestReleases(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := map[string]string{"controlplane": newest}
+	maps.Copy(modules, kubernetes)
+	for module, version := range modules {
+		mod, err := os.ReadFile(filepath.Join(root, "bench", "stage", module, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		staged := "k8s.io/apiserver => k8s.io/apiserver v0" + version[2:]
+		for _, line := range []string{"k8s.io/kubernetes " + version, staged} {
+			if !regexp.MustCompile(regexp.QuoteMeta(line) + `\s`).Match(mod) {
+				t.Errorf("%s: go.mod does not say %q", module, line)
+			}
+		}
+		if flags := linkFlags(module); !strings.Contains(flags, "gitVersion="+version+" ") ||
+			!strings.HasSuffix(flags, ".gitMajor=1 -X k8s.io/component-base/version.gitMinor="+version[3:5]) {
+			t.Errorf("%s: %s", module, flags)
+		}
 	}
 }
 

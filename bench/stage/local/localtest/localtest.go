@@ -66,7 +66,7 @@ func Bare(t testing.TB, o local.Options) *local.Cluster {
 // one that is stopped when it is given back.
 func take(t testing.TB, o local.Options) (c *local.Cluster, giveBack func(clean bool) error, err error) {
 	t.Helper()
-	names := []string{"etcd", "kube-apiserver"}
+	names := []string{"etcd", local.APIServer()}
 	if o.ControllerManager {
 		names = append(names, "kube-controller-manager")
 	}
@@ -186,6 +186,20 @@ func Wait(t testing.TB, limit time.Duration, what string, ask func(ctx context.C
 			t.Fatalf("waited %s for %s: %v", limit, what, last)
 		}
 	}
+}
+
+// Needs skips a test of what came with a release of Kubernetes if the API server is of an older one (local.Release).
+func Needs(t testing.TB, release, what string) {
+	t.Helper()
+	if Lacks(release) {
+		t.Skipf("%s came with Kubernetes %s, and the API server is of %s", what, release, os.Getenv(local.Release))
+	}
+}
+
+// Lacks reports whether the API server is of an older release of Kubernetes than this one. Both are of two digits.
+func Lacks(release string) bool {
+	of := os.Getenv(local.Release)
+	return of != "" && of < release
 }
 
 // Programs builds programs, as local.Programs does, and returns the root of the repository, in whose bin/ they are.
