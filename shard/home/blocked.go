@@ -208,6 +208,9 @@ func (c *common) partWords(g *gang) report.Reason {
 	if why := g.tally.rejected.words(); !why.None() {
 		return report.PartlyRejected(g.tally.placed, g.minCount(), why)
 	}
+	if whoStays(g, c.now) != nil {
+		return report.PartlyStays(g.tally.placed, g.minCount())
+	}
 	return report.Partly(g.tally.placed, g.minCount(), c.cfg.RollForward)
 }
 

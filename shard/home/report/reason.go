@@ -542,5 +542,11 @@ func Partly(bound, least int, limit time.Duration) Reason {
 	return Reason{v1beta1.ReasonUnschedulable, fmt.Sprintf("%d of %d pods were bound, and the others did not fit within %s", bound, least, limit)}
 }
 
+// PartlyStays says that what is left of a gang that was evicted stays.
+func PartlyStays(bound, least int) Reason {
+	return Reason{v1beta1.ReasonUnschedulable,
+		fmt.Sprintf("%d of %d pods are bound and could not be evicted, and wait for the others", bound, least)}
+}
+
 // NotPlaced says that placing the gang has not failed.
 func NotPlaced() Reason { return Reason{v1beta1.ReasonWaiting, "not placed yet"} }
