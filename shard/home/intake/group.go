@@ -61,8 +61,36 @@ type Group struct {
 	Refused *api.Refusal // its gang is not placed
 	Shown   api.GroupStatus
 
-	votes map[string]int // queues that its pods name, "" for none, with the number of pods
-	mins  map[int]int    // of an implied group: what its pods say of its minimum, with the number of pods
+	votes counts[string] // queues that its pods name, "" for none, with the number of pods
+	mins  counts[int32]  // of an implied group: what its pods say of its minimum, with the number of pods
+}
+
+// counts are numbers of pods that say the same, none of them 0. Most groups have one: a map takes many times more.
+type counts[K comparable] []count[K]
+
+type count[K comparable] struct {
+	of K
+	n  int32
+}
+
+func (c *counts[K]) add(of K, by int32) (now int32) {
+	for i := range *c {
+		x := &(*c)[i]
+		if x.of != of {
+			continue
+		}
+		if x.n += by; x.n == 0 {
+			*c = slices.Delete(*c, i, i+1)
+			return 0
+		}
+		return x.n
+	}
+	*c = append(*c, count[K]{of, by})
+	return by
+}
+
+func (c counts[K]) has(of K) bool {
+	return slices.ContainsFunc(c, func(x count[K]) bool { return x.of == of })
 }
 
 // Slice says that each so many pods of a gang are to be in one domain of a label, "" for none.
@@ -96,7 +124,7 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	g = o.groups[n]
 	if g == nil {
 		fresh = true
-		g = &Group{Name: n, UID: string(seen.UID), Created: seen.CreationTimestamp.Time, Seen: now, votes: map[string]int{}}
+		g = &Group{Name: n, UID: string(seen.UID), Created: seen.CreationTimestamp.Time, Seen: now}
 		o.groups[n] = g
 	}
 	g.Generation = seen.Generation
@@ -138,30 +166,29 @@ func GroupName(seen *v1beta1.PodGroup, foreign *api.ForeignGroup) Name {
 // imply counts what a pod says of the minimum of the group that it names; by is 1 for one that comes, and -1 for one that goes. An
 // implied group exists from its first pod to its last, and the largest minimum counts. imply returns the group if it came, went, or
 // changed.
-func (o *Objects) imply(n Name, least, by int) *Group {
+func (o *Objects) imply(n Name, least, by int32) *Group {
 	if n.Kind != api.ImpliedGroup {
 		return nil
 	}
 	g := o.groups[n]
 	if g == nil {
-		g = &Group{Name: n, UID: api.ImpliedUID(n.Namespace, n.Name), MinCount: max(1, least), votes: map[string]int{}, mins: map[int]int{least: by}}
+		g = &Group{Name: n, UID: api.ImpliedUID(n.Namespace, n.Name), MinCount: max(1, int(least))}
+		g.mins.add(least, by)
 		o.groups[n] = g
 		return g
 	}
-	if g.mins[least] += by; g.mins[least] == 0 {
-		delete(g.mins, least)
-	}
+	g.mins.add(least, by)
 	was := g.MinCount
 	switch {
 	case len(g.mins) == 0:
 		delete(o.groups, n)
 		return g
 	case by > 0:
-		g.MinCount = max(was, least)
-	case least == was:
+		g.MinCount = max(was, int(least))
+	case int(least) == was:
 		g.MinCount = 1
-		for other := range g.mins {
-			g.MinCount = max(g.MinCount, other)
+		for _, other := range g.mins {
+			g.MinCount = max(g.MinCount, int(other.of))
 		}
 	}
 	if g.MinCount == was {

@@ -30,7 +30,6 @@ package intake
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"basalt.dev/basalt/api"
@@ -40,8 +39,8 @@ import (
 type Objects struct {
 	namespaces map[string]string // name -> label of its queue
 	groups     map[Name]*Group
-	labelled   map[Name]map[string]*Entry   // pods by the PodGroup that their label names
-	loose      map[string]map[string]*Entry // pods without a PodGroup, by namespace
+	labelled   map[Name]*entries            // pods by the PodGroup that their label names
+	loose      map[string]*entries          // pods without a PodGroup, by namespace
 	inVolcano  map[string]map[string]*Entry // pods by the queue of Volcano's that they name
 	queues     map[string]queue             // that stand for one of Volcano's, by name
 	times      map[string]times             // what Queues say, of those that say something
@@ -53,8 +52,8 @@ func New() *Objects {
 	return &Objects{
 		namespaces: map[string]string{},
 		groups:     map[Name]*Group{},
-		labelled:   map[Name]map[string]*Entry{},
-		loose:      map[string]map[string]*Entry{},
+		labelled:   map[Name]*entries{},
+		loose:      map[string]*entries{},
 		inVolcano:  map[string]map[string]*Entry{},
 		queues:     map[string]queue{}, times: map[string]times{},
 		standIns: map[string][]api.StandIn{},
@@ -91,11 +90,11 @@ func (o *Objects) PodElsewhere(e *Entry) string {
 
 // GroupElsewhere says the same of the first such pod of a PodGroup that names no queue.
 func (o *Objects) GroupElsewhere(g *Group) string {
-	if o.own(g) != "" || g.votes[elsewhere] == 0 {
+	if o.own(g) != "" || !g.votes.has(elsewhere) {
 		return ""
 	}
 	var first *Entry
-	for _, e := range o.labelled[g.Name] {
+	for _, e := range o.labelled[g.Name].all() {
 		if e.votesIn == g && e.vote == elsewhere && (first == nil || ComparePods(e.Pod, first.Pod) < 0) {
 			first = e
 		}
@@ -114,8 +113,8 @@ func (o *Objects) GroupElsewhere(g *Group) string {
 // name it in another system's words alone.
 func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
 	if own := o.own(g); own != "" {
-		for q := range g.votes {
-			mismatch = mismatch || q != "" && q != own && q != elsewhere
+		for _, vote := range g.votes {
+			mismatch = mismatch || vote.of != "" && vote.of != own && vote.of != elsewhere
 		}
 		return own, true, mismatch
 	}
@@ -123,22 +122,21 @@ func (o *Objects) GroupQueue(g *Group) (queue string, known, mismatch bool) {
 	if !known {
 		return "", false, false
 	}
-	if g.votes[elsewhere] > 0 && o.namespaces[g.Name.Namespace] == "" {
+	if g.votes.has(elsewhere) && o.namespaces[g.Name.Namespace] == "" {
 		return fallback, true, true
 	}
-	said := map[string]bool{}
-	for q := range g.votes {
-		if q == "" || q == elsewhere {
-			q = fallback
+	queue = fallback
+	for i, vote := range g.votes {
+		said := vote.of
+		if said == "" || said == elsewhere {
+			said = fallback
 		}
-		said[q] = true
-	}
-	if len(said) == 1 {
-		for q := range said {
-			return q, true, false
+		if i > 0 && said != queue {
+			return fallback, true, true
 		}
+		queue = said
 	}
-	return fallback, true, len(said) > 1
+	return queue, true, false
 }
 
 // Mismatch says which pods name different queues, or which one another queue than its PodGroup.
@@ -153,7 +151,7 @@ func (o *Objects) Mismatch(g *Group) string {
 		return e.InQueue
 	}
 	var pods []*Entry
-	for _, e := range o.labelled[g.Name] {
+	for _, e := range o.labelled[g.Name].all() {
 		if e.votesIn == g {
 			pods = append(pods, e)
 		}
@@ -183,7 +181,7 @@ func (o *Objects) Cast(e *Entry, g *Group) (lost, got *Group) {
 	}
 	lost = o.Withdraw(e)
 	e.votesIn, e.vote = g, vote
-	if g.votes[e.vote]++; g.votes[e.vote] == 1 || lost == g {
+	if now := g.votes.add(vote, 1); now == 1 || lost == g {
 		got = g
 	}
 	if lost == g {
@@ -199,10 +197,9 @@ func (o *Objects) Withdraw(e *Entry) *Group {
 		return nil
 	}
 	e.votesIn = nil
-	if g.votes[e.vote]--; g.votes[e.vote] > 0 {
+	if g.votes.add(e.vote, -1) > 0 {
 		return nil
 	}
-	delete(g.votes, e.vote)
 	if o.groups[g.Name] != g {
 		return nil // it is gone
 	}
@@ -227,36 +224,34 @@ func (o *Objects) SetNamespace(namespace, queue string, exists bool) (groups []*
 		}
 	}
 	slices.SortFunc(groups, CompareGroups)
-	named := map[string]*Entry{}
-	maps.Copy(named, o.loose[namespace])
-	for n, entries := range o.labelled {
+	named := slices.Clone(o.loose[namespace].all())
+	for n, l := range o.labelled {
 		if n.Namespace == namespace && o.groups[n] == nil {
-			maps.Copy(named, entries)
+			named = append(named, l.list...)
 		}
 	}
-	for _, uid := range api.SortedKeys(named) {
-		if named[uid].InQueue == "" && named[uid].InVolcano == "" {
-			pods = append(pods, uid)
-		}
-	}
-	return groups, pods
+	named = slices.DeleteFunc(named, func(e *Entry) bool { return e.InQueue != "" || e.InVolcano != "" })
+	return groups, sortedUIDs(named)
 }
 
 // Check returns an error if the votes are not those of the pods.
 func (o *Objects) Check() error {
-	votes := map[*Group]map[string]int{}
-	count := func(entries map[string]*Entry) error {
-		for uid, e := range entries {
-			g := e.votesIn
+	votes := map[*Group]counts[string]{}
+	count := func(l *entries) error {
+		for i, e := range l.list {
+			g, uid := e.votesIn, e.UID
+			if int(e.at) != i {
+				return fmt.Errorf("pod %s is at %d of its list, not at %d", uid, i, e.at)
+			}
 			switch {
 			case g == nil:
 				continue
 			case o.groups[g.Name] != g:
 				return fmt.Errorf("pod %s votes in PodGroup %s, which is gone", uid, g.UID)
-			case votes[g] == nil:
-				votes[g] = map[string]int{}
 			}
-			votes[g][e.vote]++
+			of := votes[g]
+			of.add(e.vote, 1)
+			votes[g] = of
 		}
 		return nil
 	}
@@ -274,20 +269,24 @@ func (o *Objects) Check() error {
 		}
 	}
 	for n, g := range o.groups {
-		mins, most := map[int]int(nil), 1
+		mins, most := counts[int32](nil), 1
 		if n.Kind == api.ImpliedGroup {
-			mins = map[int]int{}
-			for _, e := range o.labelled[n] {
-				mins[e.least]++
-				most = max(most, e.least)
+			for _, e := range o.labelled[n].all() {
+				mins.add(e.least, 1)
+				most = max(most, int(e.least))
 			}
 		}
-		if !maps.Equal(g.mins, mins) || mins != nil && (len(mins) == 0 || g.MinCount != most) {
+		if !same(g.mins, mins) || n.Kind == api.ImpliedGroup && (len(mins) == 0 || g.MinCount != most) {
 			return fmt.Errorf("gang %s has the minimum %d of %v, its pods say %v", g.UID, g.MinCount, g.mins, mins)
 		}
-		if !maps.Equal(g.votes, votes[g]) {
+		if !same(g.votes, votes[g]) {
 			return fmt.Errorf("PodGroup %s has the votes %v, of its pods %v", g.UID, g.votes, votes[g])
 		}
 	}
 	return nil
+}
+
+// same reports whether two count the same, in whatever order.
+func same[K comparable](a, b counts[K]) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x count[K]) bool { return !slices.Contains(b, x) })
 }

@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"math"
+	"slices"
 	"strings"
 
 	"basalt.dev/basalt/api"
@@ -16,7 +18,8 @@ type Entry struct {
 
 	InVolcano string // the queue of Volcano's that one names which names neither
 
-	least int // GroupMin, as it counts
+	least int32 // GroupMin, as it counts
+	at    int32 // where it is in its list of Objects
 
 	votesIn *Group // the PodGroup whose queue it votes for,
 	vote    string // and its vote: its own queue, "" for none, elsewhere
@@ -51,6 +54,8 @@ func groupOf(p *api.Pod) Name {
 	return Name{p.Namespace, p.Group, p.GroupKind}
 }
 
+func leastOf(p *api.Pod) int32 { return int32(min(p.GroupMin, math.MaxInt32)) }
+
 // Implied are implied groups that came, went or changed: Exists tells which went. Entries may be nil.
 type Implied [2]*Group
 
@@ -58,7 +63,7 @@ type Implied [2]*Group
 func (o *Objects) Add(e *Entry) Implied {
 	e.InGroup, e.InQueue, e.InVolcano = groupOf(e.Pod), e.Queue, e.VolcanoQueue
 	o.index(e)
-	e.least = e.GroupMin
+	e.least = leastOf(e.Pod)
 	return Implied{o.imply(e.InGroup, e.least, 1)}
 }
 
@@ -66,12 +71,12 @@ func (o *Objects) Add(e *Entry) Implied {
 func (o *Objects) Relabel(e *Entry) (moved bool, changed Implied) {
 	e.InQueue = e.Queue
 	now := groupOf(e.Pod)
-	if now == e.InGroup && e.InVolcano == e.VolcanoQueue && e.least == e.GroupMin {
+	if now == e.InGroup && e.InVolcano == e.VolcanoQueue && e.least == leastOf(e.Pod) {
 		return false, changed
 	}
 	was, least := e.InGroup, e.least
 	o.unindex(e)
-	e.InGroup, e.InVolcano, e.least = now, e.VolcanoQueue, e.GroupMin
+	e.InGroup, e.InVolcano, e.least = now, e.VolcanoQueue, leastOf(e.Pod)
 	o.index(e)
 	changed[0] = o.imply(now, e.least, 1) // first, for it may be the same
 	changed[1] = o.imply(was, least, -1)
@@ -86,7 +91,16 @@ func (o *Objects) Remove(e *Entry) (lost *Group, changed Implied) {
 }
 
 // Naming returns the UIDs of the pods that name a PodGroup, in order.
-func (o *Objects) Naming(n Name) []string { return api.SortedKeys(o.labelled[n]) }
+func (o *Objects) Naming(n Name) []string { return sortedUIDs(o.labelled[n].all()) }
+
+func sortedUIDs(pods []*Entry) []string {
+	var out []string
+	for _, e := range pods {
+		out = append(out, e.UID)
+	}
+	slices.Sort(out)
+	return out
+}
 
 func (o *Objects) index(e *Entry) {
 	if e.InGroup != (Name{}) {
@@ -94,9 +108,13 @@ func (o *Objects) index(e *Entry) {
 	} else {
 		put(o.loose, e.Namespace, e)
 	}
-	if e.InVolcano != "" {
-		put(o.inVolcano, e.InVolcano, e)
+	if e.InVolcano == "" {
+		return
 	}
+	if o.inVolcano[e.InVolcano] == nil {
+		o.inVolcano[e.InVolcano] = map[string]*Entry{}
+	}
+	o.inVolcano[e.InVolcano][e.UID] = e
 }
 
 func (o *Objects) unindex(e *Entry) {
@@ -105,23 +123,41 @@ func (o *Objects) unindex(e *Entry) {
 	} else {
 		remove(o.loose, e.Namespace, e)
 	}
-	if e.InVolcano != "" {
-		remove(o.inVolcano, e.InVolcano, e)
+	if e.InVolcano == "" {
+		return
+	}
+	delete(o.inVolcano[e.InVolcano], e.UID)
+	if len(o.inVolcano[e.InVolcano]) == 0 {
+		delete(o.inVolcano, e.InVolcano)
 	}
 }
 
-func put[K comparable](index map[K]map[string]*Entry, key K, e *Entry) {
-	m := index[key]
-	if m == nil {
-		m = map[string]*Entry{}
-		index[key] = m
+// entries are pods that have something in common, in no order. Each knows where it is: a map of them, of which there
+// is one for each gang of the cluster, takes many times more.
+type entries struct{ list []*Entry }
+
+func (l *entries) all() []*Entry {
+	if l == nil {
+		return nil
 	}
-	m[e.UID] = e
+	return l.list
 }
 
-func remove[K comparable](index map[K]map[string]*Entry, key K, e *Entry) {
-	delete(index[key], e.UID)
-	if len(index[key]) == 0 {
+func put[K comparable](index map[K]*entries, key K, e *Entry) {
+	l := index[key]
+	if l == nil {
+		l = &entries{}
+		index[key] = l
+	}
+	e.at = int32(len(l.list))
+	l.list = append(l.list, e)
+}
+
+func remove[K comparable](index map[K]*entries, key K, e *Entry) {
+	l := index[key]
+	last := l.list[len(l.list)-1]
+	l.list[e.at], l.list[len(l.list)-1], last.at = last, nil, e.at
+	if l.list = l.list[:len(l.list)-1]; len(l.list) == 0 {
 		delete(index, key)
 	}
 }
