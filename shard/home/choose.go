@@ -63,8 +63,8 @@ func (c *shards) nextShard(g *gang, r *round, missing []*pod) (next option, foun
 	}
 	preferred := map[api.Incarnation][]*pod{}
 	for _, p := range missing {
-		if p.prefer != "" {
-			preferred[p.prefer] = append(preferred[p.prefer], p)
+		if shard := p.seldom().prefer; shard != "" {
+			preferred[shard] = append(preferred[shard], p)
 		}
 	}
 	for _, m := range c.table.Members {
@@ -87,7 +87,7 @@ func (c *shards) nextShard(g *gang, r *round, missing []*pod) (next option, foun
 		}
 		if few := preferred[o.shard]; len(few) > 0 {
 			if o.class = 0; len(o.pods) < len(missing) {
-				o.pods = append(few, slices.DeleteFunc(o.pods, func(p *pod) bool { return p.prefer == o.shard })...)
+				o.pods = append(few, slices.DeleteFunc(o.pods, func(p *pod) bool { return p.seldom().prefer == o.shard })...)
 			}
 		}
 		if (len(o.pods) > 0 || !r.asked[o.shard] && (o.class == 1 || g.holdsAt(o.shard))) && (!found || o.before(next)) {

@@ -298,10 +298,10 @@ func (c *Core) doubt(g *gang, cm *commit) {
 		if p.gang != g || p.commit != cm {
 			continue
 		}
-		if p.doubt.IsZero() {
-			p.doubt = c.now
+		if p.seldom().doubt.IsZero() {
+			p.some().doubt = c.now
 		}
-		if at := p.doubt.Add(c.cfg.DoubtFor); c.now.Before(at) {
+		if at := p.few.doubt.Add(c.cfg.DoubtFor); c.now.Before(at) {
 			c.wakeAt(g, at)
 		} else {
 			c.podFree(p)

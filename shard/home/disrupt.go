@@ -209,16 +209,16 @@ func (c *evictions) disrupts(pods []*pod) string {
 
 // evictPod evicts a bound pod of a gang, and tries again until it is seen to leave.
 func (c *evictions) evictPod(g *gang, p *pod, why string) {
-	if p.Deleting || p.evicting != 0 || p.Node == "" {
+	if p.Deleting || p.seldom().evicting != 0 || p.Node == "" {
 		return // also one that the watch has not shown bound: its Binding may have been made for a namesake of the gang
 	}
-	if c.now.Before(p.evictAt) {
-		c.wakeAt(g, p.evictAt)
+	if at := p.seldom().evictAt; c.now.Before(at) {
+		c.wakeAt(g, at)
 		return
 	}
 	c.disrupts([]*pod{p}) // one that was not bound, or known to this home, when it was decided
 	id := c.nextWrite(write{kind: writeEviction, uid: p.UID})
-	p.evicting = id
+	p.some().evicting = id
 	c.emit(event.EvictPod{ID: id, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Message: why,
 		Bucket: g.bucket, GangUID: g.id, Attempt: g.charge.attempt})
 }

@@ -260,7 +260,7 @@ func (c *Core) bind(g *gang) {
 			return
 		}
 		if p := whoStays(g, c.now); p != nil {
-			c.wakeAt(g, p.evictAt.Add(rejectedMost))
+			c.wakeAt(g, p.seldom().evictAt.Add(rejectedMost))
 		} else if !g.partly && !g.isReplaced() {
 			g.reportPartly()
 			c.warn(g, "PartlyPlaced", c.partWords(g).Message+"; pods without a controller are not evicted")

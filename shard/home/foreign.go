@@ -69,7 +69,7 @@ func (p *pod) isChargeable() bool {
 func (c *census) judgeForeign(p *pod) {
 	switch {
 	case p.chargeable:
-		if p.counted != nil && p.Started {
+		if p.seldom().counted != nil && p.Started {
 			c.uncount(p)
 		}
 		return
@@ -90,7 +90,7 @@ func (c *census) judgeForeign(p *pod) {
 	case n != nil && p.Started:
 		p.chargeable = true
 	case n != nil && sum.Fits(n.Allocatable):
-		p.chargeable, p.counted, on.sum = true, p.Class.Requests, sum
+		p.chargeable, p.some().counted, on.sum = true, p.Class.Requests, sum
 	case !on.waiting[p.UID]:
 		on.waiting[p.UID] = true
 		on.order = append(on.order, p.UID)
@@ -113,11 +113,11 @@ func (c *census) forgetCharge(p *pod) {
 
 // uncount takes a pod out of the sum of its node, and has others there looked at.
 func (c *census) uncount(p *pod) {
-	if p.counted == nil {
+	if p.seldom().counted == nil {
 		return
 	}
 	on := c.foreign[p.Node]
-	on.sum, p.counted = on.sum.Sub(p.counted), nil
+	on.sum, p.few.counted = on.sum.Sub(p.few.counted), nil
 	c.lookAtForeign(p.Node, recheckAtOnce)
 }
 

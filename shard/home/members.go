@@ -55,7 +55,9 @@ func (c *census) count(g *gang) (t tally) {
 		if t.unfinished++; t.unfinished == 1 || p.Priority > t.priority {
 			t.priority = p.Priority
 		}
-		t.again = p.rejected.goesOn(c.now, t.again)
+		if p.few != nil {
+			t.again = p.few.rejected.goesOn(c.now, t.again)
+		}
 		switch {
 		case p.isBound() && p.isElsewhere():
 			c.countElsewhere(g, p, &t)
@@ -83,9 +85,9 @@ func (c *census) count(g *gang) (t tally) {
 			if len(p.Scarce) > 0 {
 				t.scarce++
 			}
-		case p.Refused != nil || p.rejected.why != nil:
+		case p.refusal() != nil:
 			if t.refusals++; p.Refused == nil {
-				t.rejected.orBefore(p, p.rejected.why)
+				t.rejected.orBefore(p, p.refusal())
 			}
 			t.refused.orBefore(p, p.refusal())
 		case p.Gated:

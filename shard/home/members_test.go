@@ -16,10 +16,11 @@ func TestObstacleOfAGangThatIsNotLookedAtYet(t *testing.T) {
 	c := logged(New(Config{Self: "a", Strict: true}))
 	g := c.newGang("g", "team", intake.Name{Namespace: "ns", Name: "g", Kind: api.BasaltGroup})
 	p := &pod{Entry: &intake.Entry{Pod: &api.Pod{Namespace: "ns", Name: "p", UID: "p"}}, gang: g}
-	p.rejected.why, p.rejected.until = report.Rejected("by a policy"), epoch0.Add(time.Hour)
+	x := &p.some().rejected
+	x.why, x.until = report.Rejected("by a policy"), epoch0.Add(time.Hour)
 	g.members["p"] = p
 	c.census.recount(g)
-	p.rejected = rejection{}
+	p.some().rejected = rejection{}
 	if why := c.obstacle(g); !why.Is(v1beta1.ReasonBindingRejected) {
 		t.Errorf("it waits for %v", why)
 	}

@@ -74,7 +74,7 @@ func (c *Core) recheckYoung() {
 func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 	g := c.gangs[p.pinned]
 	opened := p.remains != nil && g != nil && !g.charge.closed && g.charge.condemned[p.UID] == nil
-	if !c.meantFor(p, to) || p.evicting != 0 || !p.evictAt.IsZero() && !opened {
+	if !c.meantFor(p, to) || p.seldom().evicting != 0 || !p.seldom().evictAt.IsZero() && !opened {
 		return false
 	}
 	if g == nil {

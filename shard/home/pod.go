@@ -33,25 +33,18 @@ type pod struct {
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	asked  *api.Class      // with what it is asked for (repel.go)
-	id     uint64          // api.PodID
-	pinned string          // UID of the gang under which it was committed or seen bound
-	gang   *gang           // nil when it is none of ours
-	first  time.Time       // when it was first seen
-	shard  api.Incarnation // where it is held or committed,
-	node   string          // and on which node
-	turn   uint64          // in which it was asked for: pods of one Commit are in this order in the log
-	commit *commit         // that names it; nil for one found in doubt
-	doubt  time.Time       // since when its shard is gone with the answer
-	prefer api.Incarnation // the shard that failed to bind it and has its room
-
-	counted  api.Resources // what of it is in foreignOn.sum of its node
-	evicting uint64        // ID of the EvictPod that is not answered
-	evictAt  time.Time
-	remains  *remains // each attempt to evict it has failed, nil if that is not so
-
-	rejected rejection // its Bindings, by the API server
-	others   *others   // are charged for it, nil if they are not
+	asked   *api.Class      // with what it is asked for (repel.go)
+	id      uint64          // api.PodID
+	pinned  string          // UID of the gang under which it was committed or seen bound
+	gang    *gang           // nil when it is none of ours
+	first   time.Time       // when it was first seen
+	shard   api.Incarnation // where it is held or committed,
+	node    string          // and on which node
+	turn    uint64          // in which it was asked for: pods of one Commit are in this order in the log
+	commit  *commit         // that names it; nil for one found in doubt
+	few     *few            // what few pods have, nil for nothing
+	others  *others         // are charged for it, nil if they are not
+	remains *remains        // each attempt to evict it has failed, nil if that is not so
 
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	words        string    // and its message,
@@ -73,6 +66,39 @@ type pod struct {
 	writing    bool // told is written, and that is not answered: its version is about to change
 }
 
+// few is what few pods have.
+type few struct {
+	doubt    time.Time       // since when its shard is gone with the answer
+	prefer   api.Incarnation // the shard that failed to bind it and has its room
+	counted  api.Resources   // what of it is in foreignOn.sum of its node
+	evicting uint64          // ID of the EvictPod that is not answered
+	evictAt  time.Time
+	rejected rejection // its Bindings, by the API server
+}
+
+// seldom returns what few pods have, to be read.
+func (p *pod) seldom() few {
+	if p.few == nil {
+		return few{}
+	}
+	return *p.few
+}
+
+// some returns the same, to be written.
+func (p *pod) some() *few {
+	if p.few == nil {
+		p.few = &few{}
+	}
+	return p.few
+}
+
+// certain takes note that what the pod's shard answered is known.
+func (p *pod) certain() {
+	if p.few != nil {
+		p.few.doubt = time.Time{}
+	}
+}
+
 // isBound reports whether the pod has a node and uses it.
 func (p *pod) isBound() bool { return !p.Finished && (p.Node != "" || p.stage == bound) }
 
@@ -92,7 +118,7 @@ func (p *pod) promise(shard api.Incarnation, node string) {
 }
 
 // commits takes note of a Commit that names the pod, nil for one that is not known.
-func (p *pod) commits(cm *commit) { p.stage, p.commit, p.doubt = committed, cm, time.Time{} }
+func (p *pod) commits(cm *commit) { p.stage, p.commit = committed, cm; p.certain() }
 
 // sentBy takes note that a shard has sent the pod's Binding. Where that is not the one that was asked, it is its heir.
 func (p *pod) sentBy(shard api.Incarnation) {
@@ -108,7 +134,8 @@ func (p *pod) keepsHold() { p.stage, p.commit = held, nil }
 // free takes note that the pod has neither hold nor intent.
 func (p *pod) free() {
 	p.letGo()
-	p.commit, p.doubt = nil, time.Time{}
+	p.commit = nil
+	p.certain()
 	if p.Node == "" {
 		p.unpin()
 	}
@@ -116,21 +143,28 @@ func (p *pod) free() {
 
 // bind takes note that the pod has a node: what it was told before is not so any more.
 func (p *pod) bind(node string) {
-	p.stage, p.node, p.commit, p.doubt, p.shard, p.prefer = bound, node, nil, time.Time{}, "", ""
+	p.stage, p.node, p.commit, p.shard = bound, node, nil, ""
+	p.certain()
+	p.preferAt("")
 	p.told = ""
 }
 
 // leave forgets what was asked for the pod in the gang that it leaves.
 func (p *pod) leave() {
 	p.letGo()
-	p.commit, p.prefer, p.charged, p.gone = nil, "", false, false
+	p.commit, p.charged, p.gone = nil, false, false
+	p.preferAt("")
 	if p.Node != "" {
 		p.stage = bound
 	}
 }
 
 // preferAt takes note of the shard that has the pod's room, "" for none.
-func (p *pod) preferAt(shard api.Incarnation) { p.prefer = shard }
+func (p *pod) preferAt(shard api.Incarnation) {
+	if shard != "" || p.few != nil {
+		p.some().prefer = shard
+	}
+}
 
 // vanish takes note that a node shard found no such pod, and reappear that it may be there after all.
 func (p *pod) vanish()   { p.gone = true }
@@ -165,7 +199,7 @@ func (p *pod) tell(reason, words string, gist uint64) { p.told, p.words, p.gist 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
 	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld &&
-		!p.gone && p.Refused == nil && p.rejected.why == nil
+		!p.gone && p.refusal() == nil
 }
 
 func comparePods(a, b *pod) int {
@@ -227,7 +261,10 @@ func (p *pod) refusal() *api.Refusal {
 	if p.Refused != nil {
 		return p.Refused
 	}
-	return p.rejected.why
+	if p.few == nil {
+		return nil
+	}
+	return p.few.rejected.why
 }
 
 // others is what is known of a pod with a node for which another gang is charged. That one's home drives it: here it
@@ -422,7 +459,7 @@ type remains struct {
 
 // evictionEnds takes note of how an attempt to evict the pod ended. The next one is no sooner than after a pause.
 func (p *pod) evictionEnds(now time.Time, done bool, why string, pause time.Duration) {
-	p.evicting, p.evictAt = 0, now.Add(pause)
+	p.some().evicting, p.few.evictAt = 0, now.Add(pause)
 	if done {
 		p.remains = nil
 		return
@@ -435,8 +472,8 @@ func (p *pod) evictionEnds(now time.Time, done bool, why string, pause time.Dura
 
 // stays reports whether the pod cannot be evicted, as attempts to do so have shown of late.
 func (p *pod) stays(now time.Time) bool {
-	return p.remains != nil && !p.Deleting && p.evicting == 0 && !now.Before(p.remains.since.Add(api.Overdue)) &&
-		now.Before(p.evictAt.Add(rejectedMost))
+	return p.remains != nil && !p.Deleting && p.seldom().evicting == 0 && !now.Before(p.remains.since.Add(api.Overdue)) &&
+		now.Before(p.seldom().evictAt.Add(rejectedMost))
 }
 
 // maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.

@@ -123,7 +123,7 @@ func (c *Core) onPodSeen(seen *api.Pod) {
 			c.searchers.hasten(p.gang)
 		}
 	}
-	if p.rejected.times > 0 && !p.writing && p.stage == nowhere && p.gang != nil &&
+	if p.seldom().rejected.times > 0 && !p.writing && p.stage == nowhere && p.gang != nil &&
 		api.NewerVersion(seen.ResourceVersion, newer(p.version, p.resolved)) { // somebody else has edited it
 		p.gang.triesAnew(map[string]*pod{p.UID: p})
 		c.touch(p.gang)

@@ -351,7 +351,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 		if !got && r.least == 0 {
 			r.vain[gradeKey{from, p.asked.Hash()}] = true
 		}
-		if !got && p.prefer == from {
+		if !got && p.seldom().prefer == from {
 			p.preferAt("")
 		}
 	}

@@ -282,10 +282,11 @@ func (b *best) sorted() []*gang {
 
 // reject takes note that the API server rejected the Binding of a pod.
 func (g *gang) reject(p *pod, now time.Time, words string) {
-	p.rejected.rest(now, report.Rejected(words), rejectedAtOnce)
-	if p.rejected.why != nil {
+	x := &p.some().rejected
+	x.rest(now, report.Rejected(words), rejectedAtOnce)
+	if x.why != nil {
 		if p.uncharge(); g.charge.claimed() {
-			g.search.distrust.fails(now, p.rejected.why.Message, true, g.charge.attempt)
+			g.search.distrust.fails(now, x.why.Message, true, g.charge.attempt)
 		}
 	}
 	g.search.drawOrder()
@@ -294,7 +295,9 @@ func (g *gang) reject(p *pod, now time.Time, words string) {
 // triesAnew has a gang forget what the API server said: it was edited, or a pod of it.
 func (g *gang) triesAnew(pods map[string]*pod) {
 	for _, p := range pods {
-		p.rejected = rejection{}
+		if p.few != nil {
+			p.few.rejected = rejection{}
+		}
 	}
 	if g.search.rejected.times > 0 {
 		g.edits.ask()

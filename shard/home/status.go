@@ -65,7 +65,7 @@ func (c *reports) onStatusWritten(e event.StatusWritten) {
 	case writeCondition:
 		c.conditionWritten(w, e)
 	case writeEviction:
-		if p := c.pods[w.uid]; p != nil && p.evicting == e.ID {
+		if p := c.pods[w.uid]; p != nil && p.seldom().evicting == e.ID {
 			p.evictionEnds(c.now, e.Outcome == event.StatusOK || e.Outcome == event.StatusGone,
 				report.Short(e.Error), 5*c.cfg.AskAgain)
 			if p.gang != nil {
