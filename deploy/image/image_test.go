@@ -123,15 +123,22 @@ func copySources(t *testing.T, to string) {
 	git("clone", "--quiet", "--no-checkout", from, to)
 	git("-C", to, "reset", "--quiet")
 	for _, name := range strings.Split(strings.TrimSuffix(git("ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
-		content, err := os.ReadFile(filepath.Join(from, name))
+		info, err := os.Lstat(filepath.Join(from, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed, and not committed
 		}
-		info := must[fs.FileInfo](t)(os.Stat(filepath.Join(from, name)))
-		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o777); err != nil {
-			t.Fatal(err)
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o777)
 		}
-		if err := os.WriteFile(filepath.Join(to, name), content, info.Mode().Perm()|0o600); err != nil {
+		switch {
+		case err != nil:
+		case info.Mode().Type() == fs.ModeSymlink: // as parts of the chart are
+			err = os.Symlink(must[string](t)(os.Readlink(filepath.Join(from, name))), filepath.Join(to, name))
+		default:
+			content := must[[]byte](t)(os.ReadFile(filepath.Join(from, name)))
+			err = os.WriteFile(filepath.Join(to, name), content, info.Mode().Perm()|0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
