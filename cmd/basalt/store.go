@@ -147,7 +147,9 @@ func storeForgetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "forgot %d reservations and the limits of %d queues; %d intents stay until they are resolved\n", counts["reservations"], counts["queues"], counts["intents"])
+		fmt.Fprintf(cmd.OutOrStdout(),
+			"forgotten: reservations %d, limits of queues %d; kept until they are resolved: intents %d\n",
+			counts["reservations"], counts["queues"], counts["intents"])
 		return nil
 	})
 	cmd.Long = `Empty the control store, so that Basalt rebuilds it from the bound pods.
