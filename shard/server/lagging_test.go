@@ -32,6 +32,7 @@ import (
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
+	"basalt.dev/basalt/shard/node"
 )
 
 // laggingServer is an API server whose caches lag behind: a list that does not ask for the newest is answered as things were
@@ -275,6 +276,7 @@ type lagging struct {
 	*loop
 	events chan event.Event
 	n      uint64
+	told   map[string]string // nodes of pods, by name, as the cores were told
 }
 
 func startLagging(t *testing.T, s *laggingServer) *lagging {
@@ -286,7 +288,9 @@ func startLagging(t *testing.T, s *laggingServer) *lagging {
 	}
 	log := slog.New(slog.DiscardHandler)
 	r := relay.New(relay.Options{Self: "s", Log: log, Registry: prometheus.NewRegistry()}, grpc.NewServer())
-	x := &lagging{loop: &loop{self: "s", clients: clients, log: log, metrics: newMetrics(prometheus.NewRegistry()), home: home.New(home.Config{Self: "s"})}, events: make(chan event.Event, 100_000)}
+	x := &lagging{loop: &loop{self: "s", clients: clients, log: log, metrics: newMetrics(prometheus.NewRegistry()),
+		home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"})},
+		events: make(chan event.Event, 100_000), told: map[string]string{}}
 	x.watches = &watches{clients: clients, log: log, relay: r, post: func(events []event.Event) {
 		for _, ev := range events {
 			x.events <- ev
@@ -308,7 +312,8 @@ func (x *lagging) ask(ctx context.Context) {
 	x.carryOut(ctx, event.ListPods{Sequence: x.n})
 }
 
-// answer waits for the list that answers the last ask, and returns where it says that the pods are.
+// answer waits for the list that answers the last ask, and returns where it says that the pods are, or where the watch
+// said it before if it has come as far.
 func (x *lagging) answer(t *testing.T, limit time.Duration) map[string]string {
 	t.Helper()
 	timer := time.NewTimer(limit)
@@ -323,12 +328,21 @@ func (x *lagging) answer(t *testing.T, limit time.Duration) map[string]string {
 			}
 			x.home.Step(time.Unix(1, 0), ev)
 			x.home.Outputs()
-			if r, ok := ev.(event.PodsReplaced); ok && r.Sequence == x.n {
-				out := map[string]string{}
-				for _, p := range r.Pods {
-					out[p.Name] = p.Node
+			switch ev := ev.(type) {
+			case event.PodSeen:
+				x.told[ev.Pod.Name] = ev.Pod.Node
+			case event.PodGone:
+				delete(x.told, ev.Name)
+			case event.PodsReplaced:
+				if !ev.Seen {
+					clear(x.told)
 				}
-				return out
+				for _, p := range ev.Pods {
+					x.told[p.Name] = p.Node
+				}
+				if ev.Sequence == x.n {
+					return maps.Clone(x.told)
+				}
 			}
 		}
 	}
