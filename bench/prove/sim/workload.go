@@ -568,7 +568,8 @@ func (l *workload) help(round int) {
 		} else if waiting > 0 {
 			like := again(pods[0])
 			for i := 0; (mine < g.least || g.kind == api.VolcanoGroup && i < g.least) && i < 40; i++ { // of each role enough
-				if pod := fmt.Sprintf("%s-%d", name, i); a.pod("ns", pod) == nil {
+				pod := fmt.Sprintf("%s-%d", name, i)
+				if claim := l.claimFor(pod, like); a.pod("ns", pod) == nil && (claim == "" || !claims[claim]) {
 					if like.kind == api.VolcanoGroup {
 						like.role = roleOf(i)
 					}
