@@ -227,7 +227,7 @@ func (c *Core) evict(g *gang) {
 		g.bindsFrom(c.now)
 		if p := whoStays(g, c.now); p != nil {
 			g.reportPartly()
-			c.warn(g, "EvictionRefused", report.Stays(p.Pod, p.remains.why))
+			c.warn(g, "EvictionRefused", report.Stays(p.Pod, p.few.remains.why))
 		}
 		for _, p := range g.pick((*pod).goesWith) { // its PodGroup may have been made again meanwhile
 			c.resolveMembership(p)
@@ -236,7 +236,7 @@ func (c *Core) evict(g *gang) {
 		return
 	}
 	if a := g.charge.reserve; a != nil {
-		if c.sendReserve(g); a.stays {
+		if c.sendReserve(g); g.charge.opens(a) {
 			return
 		}
 	}

@@ -73,7 +73,7 @@ func (c *Core) recheckYoung() {
 // at any time, under the reservation that was closed, or condemned it, until that is opened again.
 func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 	g := c.gangs[p.pinned]
-	opened := p.remains != nil && g != nil && !g.charge.closed && g.charge.condemned[p.UID] == nil
+	opened := !p.seldom().remains.since.IsZero() && g != nil && !g.charge.closed && g.charge.condemned[p.UID] == nil
 	if !c.meantFor(p, to) || p.seldom().evicting != 0 || !p.seldom().evictAt.IsZero() && !opened {
 		return false
 	}

@@ -33,18 +33,17 @@ type pod struct {
 	version  string // newest resourceVersion that is known: of the watch, or of our own last write
 	resolved string // the one that resolving a Binding made, "" if none: older ones can no longer be bound
 
-	asked   *api.Class      // with what it is asked for (repel.go)
-	id      uint64          // api.PodID
-	pinned  string          // UID of the gang under which it was committed or seen bound
-	gang    *gang           // nil when it is none of ours
-	first   time.Time       // when it was first seen
-	shard   api.Incarnation // where it is held or committed,
-	node    string          // and on which node
-	turn    uint64          // in which it was asked for: pods of one Commit are in this order in the log
-	commit  *commit         // that names it; nil for one found in doubt
-	few     *few            // what few pods have, nil for nothing
-	others  *others         // are charged for it, nil if they are not
-	remains *remains        // each attempt to evict it has failed, nil if that is not so
+	asked  *api.Class      // with what it is asked for (repel.go)
+	id     uint64          // api.PodID
+	pinned string          // UID of the gang under which it was committed or seen bound
+	gang   *gang           // nil when it is none of ours
+	first  time.Time       // when it was first seen
+	shard  api.Incarnation // where it is held or committed,
+	node   string          // and on which node
+	turn   uint64          // in which it was asked for: pods of one Commit are in this order in the log
+	commit *commit         // that names it; nil for one found in doubt
+	few    *few            // what few pods have, nil for nothing
+	others *others         // are charged for it, nil if they are not
 
 	told         string    // reason of the PodScheduled=False that it shows, or was written and not yet seen
 	words        string    // and its message,
@@ -73,6 +72,7 @@ type few struct {
 	counted  api.Resources   // what of it is in foreignOn.sum of its node
 	evicting uint64          // ID of the EvictPod that is not answered
 	evictAt  time.Time
+	remains  remains   // each attempt to evict it has failed
 	rejected rejection // its Bindings, by the API server
 }
 
@@ -453,27 +453,29 @@ func (cm *commit) waitsForVolumes() bool { return cm.step == toBind }
 // remains is what is known of a pod that could not be evicted: a policy may refuse that for good. After api.Overdue its
 // gang goes on with it, if nothing else is left of it, and is not undone for rejectedMost.
 type remains struct {
-	since time.Time
-	why   string // the last error
+	since time.Time // the zero time if that is not so
+	why   string    // the last error
 }
 
 // evictionEnds takes note of how an attempt to evict the pod ended. The next one is no sooner than after a pause.
 func (p *pod) evictionEnds(now time.Time, done bool, why string, pause time.Duration) {
-	p.some().evicting, p.few.evictAt = 0, now.Add(pause)
+	x := p.some()
+	x.evicting, x.evictAt = 0, now.Add(pause)
 	if done {
-		p.remains = nil
+		x.remains = remains{}
 		return
 	}
-	if p.remains == nil {
-		p.remains = &remains{since: now}
+	if x.remains.since.IsZero() {
+		x.remains.since = now
 	}
-	p.remains.why = why
+	x.remains.why = why
 }
 
 // stays reports whether the pod cannot be evicted, as attempts to do so have shown of late.
 func (p *pod) stays(now time.Time) bool {
-	return p.remains != nil && !p.Deleting && p.seldom().evicting == 0 && !now.Before(p.remains.since.Add(api.Overdue)) &&
-		now.Before(p.seldom().evictAt.Add(rejectedMost))
+	x := p.few
+	return x != nil && !x.remains.since.IsZero() && !p.Deleting && x.evicting == 0 &&
+		!now.Before(x.remains.since.Add(api.Overdue)) && now.Before(x.evictAt.Add(rejectedMost))
 }
 
 // maySpare reports whether a pod may be given up: as far as the watch shows, it is bound, and stays.

@@ -58,7 +58,7 @@ type charge struct {
 
 // request takes note of a Reserve that replaces the one that is open, if one is.
 func (ch *charge) request(a *reserveCall, now time.Time) {
-	if ch.attempt == 0 || a.stays {
+	if ch.attempt == 0 {
 		ch.attempt = a.serial
 	}
 	ch.said, ch.stuck = a.serial, call{}
@@ -67,6 +67,12 @@ func (ch *charge) request(a *reserveCall, now time.Time) {
 	}
 	ch.reserve, ch.stale = a, false
 }
+
+// anew has the next Reserve begin another attempt.
+func (ch *charge) anew() { ch.attempt = 0 }
+
+// opens reports whether a Reserve asks that a closed reservation be opened again: it began an attempt since.
+func (ch *charge) opens(a *reserveCall) bool { return ch.closed && ch.attempt == a.serial }
 
 // shrinkPause is how long a gang waits between two requests that only give something back: each writes its whole record
 // again, which names every pod.
@@ -337,7 +343,6 @@ type reserveCall struct {
 	priority      int64
 	growth        bool // of a gang that is reserved already
 	started       bool
-	stays         bool // nothing of a gang that is closed can be evicted: it is to be opened again
 	least         int
 	runs          time.Duration // so long after it is granted the gang is past its limit; 0 for never
 	user, groups  string        // whose gang it is

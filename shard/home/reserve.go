@@ -42,7 +42,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
-		runs: c.runsFor(g), stays: g.state == evicting && whoStays(g, c.now) != nil,
+		runs: c.runsFor(g),
 	}
 	if !growth && len(pods) > 0 {
 		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
@@ -50,7 +50,9 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		}
 	}
 	a.user, a.groups = userOf(g)
-	a.serial = c.serial(g)
+	if a.serial = c.serial(g); g.state == evicting && whoStays(g, c.now) != nil {
+		g.charge.anew()
+	}
 	g.charge.request(a, c.now)
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
 		a.local = true
@@ -87,7 +89,7 @@ func (c *Core) sendReserve(g *gang) {
 		Priority: a.priority, SinceUnixMs: g.age().UnixMilli(), Rank: g.charge.rank,
 		TableEpoch: uint64(c.table.Epoch), Trace: c.traceOf(g, spanReserve),
 		Patient: patient, Term: c.term, Pods: a.names, Started: a.started,
-		Preemptible: g.preemptible() && !a.stays, Kept: g.kept(), Stays: a.stays,
+		Preemptible: g.preemptible() && !g.charge.opens(a), Kept: g.kept(), Stays: g.charge.opens(a),
 		Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 		Mends:  a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
 		RunsMs: a.runs.Milliseconds(), User: a.user, Groups: api.Groups(a.groups),

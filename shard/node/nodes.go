@@ -96,10 +96,15 @@ func (c *Core) nodeGone(name string) {
 	delete(c.unreadable, name)
 	c.hostSeen(name, n.Labels[api.LabelHostname], "")
 	if c.buckets[api.BucketOf(name)] == active {
-		c.loseHoldsOn(name)
-		c.cache.RemoveNode(name)
+		dropNode(c, name)
 		c.giveUpUnbindable()
 	}
+}
+
+// dropNode takes a node out of what is offered.
+func dropNode(c *Core, name string) {
+	c.loseHoldsOn(name)
+	c.cache.RemoveNode(name)
 }
 
 // giveUpUnbindable looks at what waits for Bind after nodes were lost.

@@ -55,8 +55,7 @@ func (c *Core) tableSeen(t *api.Table) {
 func (c *Core) lose(lost *[api.Buckets]bool) {
 	for _, name := range api.SortedKeys(c.nodes) {
 		if lost[api.BucketOf(name)] {
-			c.loseHoldsOn(name)
-			c.cache.RemoveNode(name)
+			dropNode(c, name)
 		}
 	}
 	for _, uid := range api.SortedKeys(c.bound) {
