@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,10 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-
-	"basalt.dev/basalt/bench/stage/kubelet"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -28,33 +23,18 @@ func TestDayOfAnAdministrator(t *testing.T) {
 	program, root := localtest.Basalt(t), localtest.Programs(t, "helm", "kube-scheduler")
 	w := &world{dir: t.TempDir(), narrow: true,
 		cluster: localtest.Bare(t, local.Options{Basalt: program, ControllerManager: true})}
-	client, err := kubernetes.NewForConfig(w.cluster.Config(local.NodeStandIn))
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	check(err)
-	for i := range 4 {
-		node := kubelet.Node(fmt.Sprint("node-", i), "32", "128Gi", 110)
-		_, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-		check(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- kubelet.Run(ctx, kubelet.Options{Client: client}) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	w.nodes(t, 0)
 	var flags []string
 	if localtest.Lacks("1.37") { // kube-scheduler is of that release, and would wait for objects that came with it
 		flags = append(flags, "--feature-gates=DRADeviceTaintRules=false")
 	}
-	_, err = w.cluster.StartScheduler(t.Context(), -1, 0, flags...)
+	_, err := w.cluster.StartScheduler(t.Context(), -1, 0, flags...)
 	check(err)
 	kubeconfig, err := w.cluster.Kubeconfig(local.Admin)
 	check(err)
@@ -87,14 +67,10 @@ func TestDayOfAnAdministrator(t *testing.T) {
 		if b.language != "sh" {
 			continue
 		}
-		shown := ""
-		if i+1 < len(blocks) && blocks[i+1].language == "text" && blocks[i+1].follows {
-			shown = blocks[i+1].text
-		}
 		if b.section == "Remove" {
 			check(w.cluster.StopBasalt())
 		}
-		w.run(t, b, shown)
+		w.run(t, b, shownAfter(blocks[i+1:]))
 		switch b.section {
 		case "Install":
 			more(1, 1)

@@ -52,10 +52,7 @@ func TestPages(t *testing.T) {
 				switch b.language {
 				case "sh":
 					ran++
-					shown := ""
-					if i+1 < len(blocks) && blocks[i+1].language == "text" && blocks[i+1].follows {
-						shown = blocks[i+1].text
-					}
+					shown := shownAfter(blocks[i+1:])
 					if b.section == "Ana" { // of day-tenant.md
 						w.tenant(t).run(t, b, shown)
 					} else {
@@ -99,6 +96,14 @@ func (b block) lacks() (release string, lacks bool) {
 		}
 	}
 	return "", false
+}
+
+// shownAfter returns what a page shows of the output of a block, by the blocks after it; "" for nothing.
+func shownAfter(rest []block) string {
+	if len(rest) > 0 && rest[0].language == "text" && rest[0].follows {
+		return rest[0].text
+	}
+	return ""
 }
 
 // read returns the blocks of a page.
@@ -152,21 +157,7 @@ func start(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	client, err := kubernetes.NewForConfig(w.cluster.Config(local.NodeStandIn))
-	check(err)
-	for i := range 4 {
-		_, err := client.CoreV1().Nodes().Create(t.Context(), kubelet.Node(fmt.Sprint("node-", i), "32", "128Gi", 110), metav1.CreateOptions{})
-		check(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- kubelet.Run(ctx, kubelet.Options{Client: client, JobRun: time.Hour}) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	w.nodes(t, time.Hour)
 	all, err := w.cluster.StartBasalt(t.Context(), 1, 2, local.BasaltOptions{})
 	check(err)
 	check(local.WaitReady(t.Context(), all))
@@ -175,8 +166,33 @@ func start(t *testing.T) *world {
 	check(os.CopyFS(filepath.Join(w.dir, "deploy"), os.DirFS(filepath.Join(w.cluster.Root(), "deploy"))))
 	check(os.Mkdir(filepath.Join(w.dir, "bin"), 0o755))
 	check(os.Symlink(program, filepath.Join(w.dir, "bin", "basalt")))
-	w.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "BASALT_SERVER="+all[1].Visibility, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
+	w.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "BASALT_SERVER="+all[1].Visibility,
+		"PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"))
 	return w
+}
+
+// nodes makes nodes, whose pods run nothing; those of Jobs end after a while, 0 for the stand-in's own.
+func (w *world) nodes(t *testing.T, jobRun time.Duration) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(w.cluster.Config(local.NodeStandIn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		node := kubelet.Node(fmt.Sprint("node-", i), "32", "128Gi", 110)
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- kubelet.Run(ctx, kubelet.Options{Client: client, JobRun: jobRun}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
 }
 
 // bash runs commands, and returns what they print.
