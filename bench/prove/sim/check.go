@@ -432,7 +432,7 @@ func (c *check) binding(x *shard, o event.BindPod, do func() error) event.BindDo
 	c.together(o.Row.PodUID, gang)
 	c.ordered.binds(c, o)
 	c.gang(gang).ever[o.Row.PodUID], c.gang(gang).placed[o.Row.PodUID] = true, true
-	c.sliced(gang)
+	c.sliced(gang, w.load.onTheWay(gang))
 	c.paid[o.Row.PodUID] = queue
 	return done
 }

@@ -166,11 +166,13 @@ type denied struct {
 	serial      uint64
 	term        int64
 	at          time.Time
-	passed      string // who borrowed of what it lacks,
+	since       map[string]time.Time // queues of its path that would have no more than they deserve with it, since when
+	passed      string               // who borrowed of what it lacks,
 	passedAt    time.Time
 }
 
-// barsAfter is when whoever waits is known to keep others from borrowing: it is looked at at each Tick.
+// barsAfter is when whoever waits, and is entitled to it, is known to keep others from borrowing: it is looked at at
+// each Tick.
 const barsAfter = 300 * time.Millisecond
 
 // said takes note of who waits for quota: in quiet worlds alone, for while shards take over nobody is kept from anything.
@@ -189,7 +191,9 @@ func (c *check) said(t *term, o core.Send) {
 		if !w.load.quiet || m.Reason != wire.DenyReason_DENY_QUOTA || !c.mayClaim[m.GangUid] || g == nil || g.uid != m.GangUid {
 			delete(c.waits, m.GangUid)
 		} else if lack := (&wire.Lack{Queue: m.Queue, Resource: m.Resource}); last == nil || last.serial != m.Serial || !proto.Equal(last.lack, lack) {
-			c.waits[m.GangUid] = &denied{gang: m.GangUid, queue: g.queue, lack: lack, serial: m.Serial, term: t.number, at: w.now}
+			c.waits[m.GangUid] = &denied{gang: m.GangUid, queue: g.queue, lack: lack, serial: m.Serial, term: t.number,
+				at: w.now, since: map[string]time.Time{}}
+			c.entitled()
 		}
 	case *wire.Envelope_Granted:
 		delete(c.waits, b.Granted.GangUid)
@@ -255,12 +259,8 @@ func (c *check) decides(t *term, o core.Txn) {
 				delete(c.waits, gang)
 				continue
 			}
-			since := m.at
-			if c.limited.After(since) {
-				since = c.limited
-			}
 			value := amountIn(r.Demand, m.lack.Resource)
-			if w.now.Sub(since) < barsAfter || gang == r.Gang.Uid || value <= 0 || !api.Under(r.Gang.Queue, m.lack.Queue) {
+			if gang == r.Gang.Uid || value <= 0 || !api.Under(r.Gang.Queue, m.lack.Queue) {
 				continue
 			}
 			w.count("grants beside a gang that waits")
@@ -270,6 +270,40 @@ func (c *check) decides(t *term, o core.Txn) {
 			}
 		}
 	}
+}
+
+// entitled takes note of who waits and would leave its side of the tree with no more than that deserves, with each
+// change of records.
+func (c *check) entitled() {
+	if len(c.waits) == 0 {
+		return
+	}
+	all := map[string]*wire.ReservationRecord{}
+	for _, r := range c.w.store.reservations() {
+		all[r.Gang.Uid] = r
+	}
+	in := c.w.store.shares()
+	for _, m := range c.waits {
+		for _, p := range api.Lineage(m.queue) {
+			if _, was := m.since[p]; has(all, p, m.lack.Resource)+c.asks(m, m.lack.Resource) > in.deserves(p, m.lack.Resource) {
+				delete(m.since, p)
+			} else if !was {
+				m.since[p] = c.w.now
+			}
+		}
+	}
+}
+
+// side is the last queue of a path, from its leaf up, that is not on another path too, "" if there is none.
+func side(queue, other string) (last string) {
+	lineage := api.Lineage(other)
+	for _, p := range api.Lineage(queue) {
+		if slices.Contains(lineage, p) {
+			break
+		}
+		last = p
+	}
+	return last
 }
 
 // restsAfter is when a gang that waits may have been given a mandate and have made no plan in time.
@@ -282,21 +316,15 @@ func (c *check) borrows(m *denied, r *wire.ReservationRecord, all map[string]*wi
 	if limit := amountIn(c.limits(l.Queue).GetCapability(), resource); limit == 0 || has(all, l.Queue, resource)+c.least(m, resource) <= limit {
 		return false // enough has become free
 	}
-	mine, other := "", ""
-	lineage := api.Lineage(r.Gang.Queue)
-	for _, p := range api.Lineage(m.queue) {
-		if slices.Contains(lineage, p) {
-			break
-		}
-		mine = p
-	}
-	for _, p := range lineage {
-		if slices.Contains(api.Lineage(m.queue), p) {
-			break
-		}
-		other = p
-	}
+	mine, other := side(m.queue, r.Gang.Queue), side(r.Gang.Queue, m.queue)
 	if mine == "" || other == "" {
+		return false
+	}
+	since, is := m.since[mine]
+	if c.limited.After(since) {
+		since = c.limited
+	}
+	if !is || c.w.now.Sub(since) < barsAfter {
 		return false
 	}
 	if c.limits(api.Parent(mine)).GetPolicy().GetReclaim() != wire.Reclaim_RECLAIM_DESERVED || c.limits(other).GetPolicy().GetKept() {
@@ -774,6 +802,7 @@ func (w *world) held(path, but, resource string) int64 {
 
 // grants takes note that a reservation is there, or is not.
 func (c *check) grants(gang string, there bool) {
+	c.entitled()
 	switch {
 	case !there:
 		r := &c.w.load.rest

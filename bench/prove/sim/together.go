@@ -327,11 +327,13 @@ func divided(has map[unitIn]int, size int) (most int) {
 	return most
 }
 
-// sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one clique: of the pods with the
-// same requests, and of the same role, at most one clique has a number that is no multiple of the size. A node that was in several cliques since
-// shortly before the intent of a pod may have been in any of them. Where nodes moved to another zone meanwhile, their domains may have been others, and
-// where the minimum was edited, another number of pods was to start together.
-func (c *check) sliced(gang string) {
+// sliced judges, when the last pod of a gang's minimum is bound and none of it has left, that each slice is in one
+// clique: of the pods with the same requests, and of the same role, at most one clique has a number that is no multiple
+// of the size. Pods that are on their way count where they go (on, see workload.onTheWay), for the pods of a slice are
+// bound one after another. A node that was in several cliques since shortly before the intent of a pod may have been in
+// any of them. Where nodes moved to another zone meanwhile, their domains may have been others, and where the minimum
+// was edited, another number of pods was to start together.
+func (c *check) sliced(gang string, on map[string]string) {
 	w := c.w
 	if !w.load.together || gang == "" {
 		return
@@ -342,23 +344,29 @@ func (c *check) sliced(gang string) {
 		return
 	}
 	inZone := slices.Contains(keys, zone)
-	all := []map[unitIn]int{{}} // what there may be in each domain
 	for _, uid := range slices.Sorted(maps.Keys(g.ever)) {
 		p := w.api.podByUID(uid)
 		if p == nil || finished(p) || p.Spec.NodeName == "" || w.now.Sub(c.landed[uid]) > late || inZone && c.landed[uid].Sub(c.relabelledAt) < late {
 			return
 		}
-		n := w.api.node(p.Spec.NodeName)
+		on[uid] = p.Spec.NodeName
+	}
+	all := []map[unitIn]int{{}} // what there may be in each domain
+	for _, uid := range slices.Sorted(maps.Keys(on)) {
+		node := on[uid]
+		n := w.api.node(node)
 		if n == nil && inZone {
 			return
 		}
-		since := c.landed[uid]
-		if at, known := g.durable[uid]; known && at.Before(since) {
-			since = at
+		since := w.now
+		for _, at := range []time.Time{c.landed[uid], g.durable[uid]} {
+			if !at.IsZero() && at.Before(since) {
+				since = at
+			}
 		}
 		unit := w.api.unit(uid)
 		var next []map[unitIn]int
-		values := c.cliquesOf(p.Spec.NodeName, since.Add(-late))
+		values := c.cliquesOf(node, since.Add(-late))
 		for _, value := range values {
 			if value == "" { // its home took it for in none, perhaps, if the label was there before or came back
 				if len(values) > 1 {
@@ -376,7 +384,7 @@ func (c *check) sliced(gang string) {
 			}
 		}
 		if len(next) == 0 {
-			w.fail("C3: pod %s of a gang with slices is bound to %s, which is in no clique", uid, p.Spec.NodeName)
+			w.fail("C3: pod %s of a gang with slices is to run on %s, which is in no clique", uid, node)
 		}
 		if all = next; len(all) > 4096 {
 			return

@@ -817,3 +817,18 @@ func (w *world) judgeWords(p *corev1.Pod) {
 			fmt.Sprintf("pod %s says %s, %q: %s", p.UID, said.Reason, said.Message, wrong))
 	}
 }
+
+// onTheWay returns the pods of a gang with a row in the store that have no node yet, and the node of their row.
+func (l *workload) onTheWay(gang string) map[string]string {
+	on := map[string]string{}
+	for _, key := range l.w.store.with("intents/") {
+		rec := l.w.store.Keys[key].Value.(*wire.IntentsRecord)
+		for _, r := range rec.Rows {
+			if p := l.w.api.podByUID(r.PodUid); rec.Gangs[r.Gang].Uid == gang && p != nil && p.Spec.NodeName == "" &&
+				p.DeletionTimestamp == nil {
+				on[r.PodUid] = r.Node
+			}
+		}
+	}
+	return on
+}
