@@ -68,8 +68,7 @@ sim: bin/basalt-bench ## run the whole system in a deterministic simulator: SEED
 sim-bugs: ## enable seeded bugs one after another, each of which must be found, with at most SEEDS seeds each
 	$(GO) build -buildvcs=false -tags faults -o bin/basalt-bench-faults ./cmd/basalt-bench
 	$(GO) test -tags faults -run TestEvictUnread ./bench/prove/sim
-	$(GO) test -tags faults -run TestFaultsAreSeen ./shard/topology
-	$(GO) test -tags faults -run TestUserPromisesAreSeen ./coordinator
+	$(GO) test -tags faults -run AreSeen ./coordinator ./shard/node ./shard/topology
 	bin/basalt-bench-faults explore --seeded
 	bin/basalt-bench-faults sim --bugs --seeds $(SEEDS) --first $(FIRST)
 

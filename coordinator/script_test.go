@@ -21,18 +21,26 @@ import (
 // TestScripts runs testdata/*.txt: see package script; the words of each command are at its case in player.do.
 func TestScripts(t *testing.T) {
 	script.Run(t, func(t *testing.T) script.Player {
-		p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{}, generations: map[string]int64{}, attempts: map[string]uint64{}}
+		p := newScripted(t)
 		t.Cleanup(func() {
 			for _, problem := range p.store.problems {
 				t.Error(problem)
 			}
 		})
-		return func(_, command string) []string {
-			p.out = p.out[:0]
-			p.do(strings.Fields(command))
-			return p.out
-		}
+		return p.play
 	})
+}
+
+func newScripted(t *testing.T) *player {
+	return &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{},
+		generations: map[string]int64{}, attempts: map[string]uint64{}}
+}
+
+// play carries out one command of a script.
+func (p *player) play(_, command string) []string {
+	p.out = p.out[:0]
+	p.do(strings.Fields(command))
+	return p.out
 }
 
 // player runs the commands of one script.

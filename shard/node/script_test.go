@@ -24,15 +24,20 @@ import (
 func TestScripts(t *testing.T) {
 	scripts.Run(t, func(t *testing.T) scripts.Player {
 		s := newScript(t)
-		return func(where, command string) []string {
-			s.line = where
-			out := s.run(command)
-			if err := s.core.Check(); err != nil {
-				t.Fatalf("%s: %v", where, err)
-			}
-			return out
-		}
+		return s.checked(func(err error) { t.Fatalf("%s: %v", s.line, err) })
 	})
+}
+
+// checked plays a script, and calls broken when an invariant of the core does not hold after a command.
+func (s *script) checked(broken func(error)) scripts.Player {
+	return func(where, command string) []string {
+		s.line = where
+		out := s.run(command)
+		if err := s.core.Check(); err != nil {
+			broken(err)
+		}
+		return out
+	}
 }
 
 // logged is a core that has seen the log of intents, whatever will be written.

@@ -48,29 +48,16 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			play := start(t)
-			var got strings.Builder
-			for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				got.WriteString(line + "\n")
-				if line == "" || line[0] == '#' {
-					continue
-				}
-				for _, out := range play(fmt.Sprintf("%s:%d", file, i+1), line) {
-					got.WriteString("  " + codes.line(file, out) + "\n")
-				}
-			}
+			got := play(t, file, string(text), start, codes)
 			played++
 			if *rewrite {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
-			if got.String() != string(text) {
-				t.Errorf("%s differs; run go test . -rewrite and look at the difference. Now:\n%s", file, got.String())
+			if got != string(text) {
+				t.Errorf("%s differs; run go test . -rewrite and look at the difference. Now:\n%s", file, got)
 			}
 		})
 	}
@@ -78,6 +65,48 @@ func RunIn(t *testing.T, dir string, start func(*testing.T) Player) {
 		for _, problem := range codes.problems() {
 			t.Error(problem)
 		}
+	}
+}
+
+// play carries out the commands of a script and returns it with what comes of each.
+func play(t *testing.T, file, text string, start func(*testing.T) Player, codes *coder) string {
+	play := start(t)
+	var got strings.Builder
+	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		got.WriteString(line + "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		for _, out := range play(fmt.Sprintf("%s:%d", file, i+1), line) {
+			got.WriteString("  " + codes.line(file, out) + "\n")
+		}
+	}
+	return got.String()
+}
+
+// Sees fails unless a script of testdata comes out as its file has it, and in another way with a seeded bug (package
+// api/fault) switched on by set. For builds with the tag faults.
+func Sees(t *testing.T, name string, start func(*testing.T) Player, set func(on bool)) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if play(t, file, string(text), start, newCoder(wd)) != string(text) {
+		t.Errorf("%s differs without the bug, too", file)
+	}
+	set(true)
+	defer set(false)
+	if play(t, file, string(text), start, newCoder(wd)) == string(text) {
+		t.Errorf("%s comes out the same with the bug", file)
 	}
 }
 

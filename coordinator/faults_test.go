@@ -6,10 +6,24 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"basalt.dev/basalt/api/fault"
+	"basalt.dev/basalt/bench/prove/script"
 )
+
+// TestFaultsAreSeen: scripts see the bugs of this package that the simulator does not find.
+func TestFaultsAreSeen(t *testing.T) {
+	for bug, name := range map[fault.Fault]string{fault.BandThreePasses: "barred", fault.CondemnedReplaced: "surplus_died",
+		fault.CondemnBelowMinimum: "surplus_refused"} {
+		t.Run(string(bug), func(t *testing.T) {
+			script.Sees(t, name, func(t *testing.T) script.Player { return newScripted(t).play }, func(on bool) {
+				if fault.Set(); on {
+					fault.Set(bug)
+				}
+			})
+		})
+	}
+}
 
 // TestUserPromisesAreSeen: if what is promised to claims does not count for users, the store sees one above his limit
 // in the script about it.
@@ -19,8 +33,7 @@ func TestUserPromisesAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func() []string {
-		p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{},
-			generations: map[string]int64{}, attempts: map[string]uint64{}}
+		p := newScripted(t)
 		for line := range strings.Lines(string(text)) {
 			if words := strings.Fields(line); len(words) > 0 && line[0] != ' ' && line[0] != '#' {
 				p.do(words)
