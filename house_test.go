@@ -29,7 +29,7 @@ const module = "basalt.dev/basalt"
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
 var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership",
 	"coordinator/owners", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake",
-	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event",
+	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event", "shard/cores",
 	"shard/volumes"}
 
 // mayImport lists, for cores and words, what of ours they may import.
@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"coordinator/owners":       {"api", "api/wire"},
 	"coordinator/effect":       {"api", "api/v1beta1", "api/store/protocol", "api/wire", "coordinator"},
 	"coordinator/leadership":   {"api", "api/wire", "api/fault", "coordinator"},
+	"shard/cores":              {"api", "shard/event", "shard/home", "shard/node", "shard/topology"},
 	"shard/effect":             {"api", "api/fault", "api/store/protocol", "shard/event"},
 	"shard/event":              {"api", "api/wire", "api/v1beta1"},
 	"shard/fair":               {},

@@ -9,10 +9,10 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
 var foreignPods = flag.Int("foreign", 100_000, "so many pods of other shards are there in BenchmarkForeign")
@@ -21,27 +21,25 @@ var foreignListed = flag.Bool("foreign.listed", false, "a takeover lists pods an
 
 const foreignShards = 64
 
-// cores are those of one of 64 shards, which owns a 64th of the buckets. What they ask for is not done.
-type cores struct {
-	topology *topology.View
-	home     *home.Core
-	node     *node.Core
-	now      time.Time
-	spent    [3]time.Duration // in each of them
-	class    *api.Class
-	version  int
+// timed are the cores of one of 64 shards, which owns a 64th of the buckets. What they ask for is not done.
+type timed struct {
+	*cores.Cores
+	now     time.Time
+	spent   [3]time.Duration // in each of them
+	class   *api.Class
+	version int
 }
 
 // step gives the cores an event, as the loop does, and returns how long that takes.
-func (c *cores) step(ev event.Event) time.Duration {
+func (c *timed) step(ev event.Event) time.Duration {
 	began := time.Now()
-	c.topology.Step(c.now, ev)
+	c.View.Step(c.now, ev)
 	one := time.Now()
-	c.home.Step(c.now, ev)
-	c.home.Outputs()
+	c.Home.Step(c.now, ev)
+	c.Home.Outputs()
 	two := time.Now()
-	c.node.Step(c.now, ev)
-	c.node.Outputs()
+	c.Node.Step(c.now, ev)
+	c.Node.Outputs()
 	end := time.Now()
 	for i, d := range [...]time.Duration{one.Sub(began), two.Sub(one), end.Sub(two)} {
 		c.spent[i] += d
@@ -64,11 +62,9 @@ func tableWithout(gone int, epoch api.Epoch) *api.Table {
 	return t
 }
 
-func newCores() *cores {
-	c := &cores{topology: topology.New(), now: time.Unix(1_700_000_000, 0)}
+func newTimed() *timed {
+	c := &timed{Cores: cores.New("s0", home.Config{}, node.Config{}), now: time.Unix(1_700_000_000, 0)}
 	c.class = api.NewClass(api.FromMap(map[string]int64{"cpu": 1000, "memory": 2 << 30, "pods": 1}), nil)
-	c.home = home.New(home.Config{Self: "s0", Topology: c.topology})
-	c.node = node.New(node.Config{Self: "s0", Topology: c.topology})
 	for i := range 1000 {
 		room := api.FromMap(map[string]int64{"cpu": 64000, "memory": 256 << 30, "pods": 1100})
 		c.step(event.NodeSeen{Node: &api.Node{Name: fmt.Sprint("node-", i), UID: fmt.Sprint("n", i),
@@ -94,7 +90,7 @@ func foreignName(prefix string, i int) string {
 }
 
 // pod is the i-th pod of other shards, on a node of theirs or not.
-func (c *cores) pod(i int, bound, finished bool) *api.Pod {
+func (c *timed) pod(i int, bound, finished bool) *api.Pod {
 	c.version++
 	p := &api.Pod{UID: fmt.Sprintf("5bb1-4f0e-9d3c-2f3f2d1c0b0a-%08d", i), Namespace: fmt.Sprint("team-", i/10%100),
 		Name: fmt.Sprintf("train-%d-abcde", i), ResourceVersion: fmt.Sprint(1000 + c.version), Created: c.now,
@@ -111,7 +107,7 @@ func (c *cores) pod(i int, bound, finished bool) *api.Pod {
 // buckets, which concern none of these pods.
 func BenchmarkForeign(b *testing.B) {
 	b.Run("life", func(b *testing.B) {
-		c := newCores()
+		c := newTimed()
 		for i := range *foreignPods {
 			c.step(event.PodSeen{Pod: c.pod(i, true, false)})
 		}
@@ -152,7 +148,7 @@ func BenchmarkForeign(b *testing.B) {
 	b.Run("standing", func(b *testing.B) {
 		least := time.Hour
 		for range b.N {
-			c := newCores()
+			c := newTimed()
 			before := liveHeap()
 			all := make([]*api.Pod, *foreignPods)
 			for i := range all {
@@ -165,8 +161,8 @@ func BenchmarkForeign(b *testing.B) {
 			began := time.Now() // as loop.listed does
 			ev := event.PodsReplaced{Sequence: 2, Pods: all}
 			if !*foreignListed {
-				nodes, rows := c.node.Asks()
-				ev.Seen, ev.Pods = true, c.home.Pods(nil, nodes, rows)
+				nodes, rows := c.Node.Asks()
+				ev.Seen, ev.Pods = true, c.Home.Pods(nil, nodes, rows)
 			}
 			c.step(ev)
 			longest = max(longest, time.Since(began), c.step(event.Drained{}), c.step(event.Tick{}))

@@ -30,6 +30,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/relay"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -289,7 +290,7 @@ func startLagging(t *testing.T, s *laggingServer) *lagging {
 	log := slog.New(slog.DiscardHandler)
 	r := relay.New(relay.Options{Self: "s", Log: log, Registry: prometheus.NewRegistry()}, grpc.NewServer())
 	x := &lagging{loop: &loop{self: "s", clients: clients, log: log, metrics: newMetrics(prometheus.NewRegistry()),
-		home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"})},
+		cores: cores.New("s", home.Config{}, node.Config{})},
 		events: make(chan event.Event, 100_000), told: map[string]string{}}
 	x.watches = &watches{clients: clients, log: log, relay: r, post: func(events []event.Event) {
 		for _, ev := range events {
@@ -326,8 +327,8 @@ func (x *lagging) answer(t *testing.T, limit time.Duration) map[string]string {
 			if listed, ok := ev.(event.PodsListed); ok {
 				ev = x.listed(listed)
 			}
-			x.home.Step(time.Unix(1, 0), ev)
-			x.home.Outputs()
+			x.cores.Home.Step(time.Unix(1, 0), ev)
+			x.cores.Home.Outputs()
 			switch ev := ev.(type) {
 			case event.PodSeen:
 				x.told[ev.Pod.Name] = ev.Pod.Node

@@ -20,11 +20,9 @@ import (
 	"basalt.dev/basalt/api/trace"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
-	"basalt.dev/basalt/shard/home"
-	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
 // item is what the loop takes from its inbox: events that came together, or a question about the cores' state.
@@ -60,11 +58,7 @@ type loop struct {
 	bindings                *workers // one, for what watches.storage is told: in order, and the loop may not wait
 
 	// ----
-	topology *topology.View
-	home     *home.Core
-	node     *node.Core
-	local    []event.Event  // messages of one core of this process to the other
-	room     [8]event.Event // for local, as a rule
+	cores    *cores.Cores
 	listing  event.ListPods
 	ticket   kube.Ticket // the list that answers listing
 	answered bool
@@ -108,13 +102,13 @@ func (l *loop) run(ctx context.Context) {
 	always := make(chan struct{})
 	close(always)
 	for {
-		if at := l.node.Due(); !at.Equal(due) {
+		if at := l.cores.Node.Due(); !at.Equal(due) {
 			if due = at; !at.IsZero() {
 				gathered.Reset(time.Until(at))
 			}
 		}
 		var more chan struct{}
-		if len(l.local) > 0 {
+		if l.cores.Waiting() > 0 {
 			more = always
 		}
 		select {
@@ -127,7 +121,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-tick.C:
 			l.beat.Beat()
 			if l.podEvents != nil {
-				l.home.SetPodEvents(l.podEvents.Load())
+				l.cores.Home.SetPodEvents(l.podEvents.Load())
 			}
 			l.step(ctx, event.Tick{})
 			l.metrics.observe(l)
@@ -150,8 +144,8 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) listed(p event.PodsListed) event.PodsReplaced {
 	ev := event.PodsReplaced{Pods: p.Pods}
 	if p.CaughtUp {
-		nodes, rows := l.node.Asks()
-		ev.Seen, ev.Others, ev.Pods = true, p.Pods, l.home.Pods(p.Pods, nodes, rows)
+		nodes, rows := l.cores.Node.Asks()
+		ev.Seen, ev.Others, ev.Pods = true, p.Pods, l.cores.Home.Pods(p.Pods, nodes, rows)
 	}
 	if l.relisted && kube.Ticket(p.Ticket) >= l.logRead {
 		ev.AfterLog, l.relisted = true, false
@@ -179,7 +173,7 @@ func (l *loop) step(ctx context.Context, events ...event.Event) {
 		case event.PodsListed:
 			ev = l.listed(e)
 		case event.LogRead:
-			if l.topology.Position() > 0 { // changes were missed
+			if l.cores.View.Position() > 0 { // changes were missed
 				l.logRead, l.relisted = l.watches.pods.Relist(), true
 			}
 		}
@@ -188,31 +182,21 @@ func (l *loop) step(ctx context.Context, events ...event.Event) {
 			l.metrics.queueGone(gone.Name)
 		}
 	}
-	l.metrics.gangsBound(l.home.Observed())
+	l.metrics.gangsBound(l.cores.Home.Observed())
 	l.metrics.step(time.Since(began))
 }
 
 // give gives the cores one event, and then what they say to each other.
 func (l *loop) give(ctx context.Context, now time.Time, ev event.Event) {
-	if len(l.local) == 0 {
-		l.local = l.room[:0]
-	}
-	l.local = append(l.local, ev)
-	for said := 0; len(l.local) > 0 && said < stepAtMost; said++ {
+	l.cores.Put(ev)
+	for said := 0; l.cores.Waiting() > 0 && said < stepAtMost; said++ {
 		if said > 0 {
 			now = fault.Now() // what the cores say to each other takes time, too: traces show it
 		}
-		ev := l.local[0]
-		l.local = l.local[1:]
-		l.topology.Step(now, ev)
-		l.home.Step(now, ev)
-		for _, o := range l.home.Outputs() {
+		l.cores.Step(now, l.cores.Take(), func(o event.Output) bool {
 			l.carryOut(ctx, o)
-		}
-		l.node.Step(now, ev)
-		for _, o := range l.node.Outputs() {
-			l.carryOut(ctx, o)
-		}
+			return true
+		})
 	}
 }
 
@@ -221,11 +205,9 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 	switch o := o.(type) {
 	case event.Send:
 		l.metrics.sent(l.self, o)
-		if o.To == l.self {
-			l.local = append(l.local, event.Message{From: l.self, Body: o.Body})
-		} else if o.To == event.ToCoordinator {
+		if o.To == event.ToCoordinator {
 			l.process.SendCoordinator(o.Body)
-		} else {
+		} else if o.To != l.self {
 			l.process.SendShard(o.To, o.Body)
 		}
 
@@ -422,8 +404,8 @@ func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
 
 // describe runs on the loop's goroutine.
 func (l *loop) describe() *wire.StatusReply {
-	reply := l.home.Status()
+	reply := l.cores.Home.Status()
 	reply.Name, reply.Incarnation, reply.Role = l.process.Name, string(l.self), "shard"
-	reply.Summary, reply.Intents = l.node.Summary(), uint32(l.node.Stats().Rows)
+	reply.Summary, reply.Intents = l.cores.Node.Summary(), uint32(l.cores.Node.Stats().Rows)
 	return reply
 }

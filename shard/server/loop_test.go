@@ -23,10 +23,10 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
 // value reads a metric: a counter, a gauge, or how often a histogram observed something.
@@ -42,7 +42,7 @@ func value(t *testing.T, m prometheus.Metric) float64 {
 func newLoop() *loop {
 	return &loop{
 		self: "s", inbox: make(chan item, inboxSize), log: slog.New(slog.DiscardHandler), metrics: newMetrics(prometheus.NewRegistry()),
-		topology: topology.New(), home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"}),
+		cores: cores.New("s", home.Config{}, node.Config{}),
 	}
 }
 
@@ -98,13 +98,13 @@ func TestLongTalks(t *testing.T) {
 		for _, c := range []struct{ said, steps int }{{0, 0}, {1, 1}, {stepAtMost - 1, 1}, {stepAtMost, 2}, {2*stepAtMost - 2, 2}, {2*stepAtMost - 1, 3}} {
 			l := newLoop()
 			for range c.said {
-				l.local = append(l.local, event.NamespaceGone{Name: "x"})
+				l.cores.Put(event.NamespaceGone{Name: "x"})
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			go l.run(ctx)
 			synctest.Wait()
-			if got := value(t, l.metrics.steps); got != float64(c.steps) || len(l.local) != 0 {
-				t.Errorf("%d were said: %g steps and %d left, want %d steps", c.said, got, len(l.local), c.steps)
+			if got := value(t, l.metrics.steps); got != float64(c.steps) || l.cores.Waiting() != 0 {
+				t.Errorf("%d were said: %g steps and %d left, want %d steps", c.said, got, l.cores.Waiting(), c.steps)
 			}
 			cancel()
 			synctest.Wait()

@@ -204,18 +204,18 @@ func (m *metrics) observe(l *loop) {
 	}
 	m.observed = time.Now()
 	m.inbox.Set(float64(len(l.inbox)))
-	n := l.home.Counts()
-	m.foreignBindings.set(l.home.BoundByOthers)
-	m.eventsDropped.set(l.home.EventsDropped)
-	m.disrupted.set(l.home.Disrupted)
+	n := l.cores.Home.Counts()
+	m.foreignBindings.set(l.cores.Home.BoundByOthers)
+	m.eventsDropped.set(l.cores.Home.EventsDropped)
+	m.disrupted.set(l.cores.Home.Disrupted)
 	m.buckets.Set(float64(n.Buckets))
 	m.epoch.Set(float64(n.Epoch))
 	for state, gangs := range n.ByState {
 		m.gangs.WithLabelValues(state).Set(float64(gangs))
 	}
 	m.wait(n.ByReason, n.Oldest)
-	m.intents.Set(float64(l.node.Stats().Rows))
-	if s := l.node.Summary(); s != nil {
+	m.intents.Set(float64(l.cores.Node.Stats().Rows))
+	if s := l.cores.Node.Summary(); s != nil {
 		m.nodes.WithLabelValues("in_sync").Set(float64(s.Nodes - s.OutOfSync))
 		m.nodes.WithLabelValues("out_of_sync").Set(float64(s.OutOfSync))
 		m.allocatable.set(s.Allocatable)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
@@ -26,8 +27,8 @@ import (
 func TestPodsAreListedFromTheWatch(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		l := &loop{home: home.New(home.Config{Self: "s"}), node: node.New(node.Config{Self: "s"})}
-		l.node.Step(time.Unix(1, 0), event.TableSeen{Table: &api.Table{Epoch: 1, Revision: 1,
+		l := &loop{cores: cores.New("s", home.Config{}, node.Config{})}
+		l.cores.Node.Step(time.Unix(1, 0), event.TableSeen{Table: &api.Table{Epoch: 1, Revision: 1,
 			Members: []api.Member{{Incarnation: "s", Name: "s"}}}})
 		there := map[types.UID]*corev1.Pod{} // as the watch shows them
 		type told struct {
@@ -69,7 +70,7 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 								elsewhere = append(elsewhere, string(uid))
 							}
 						}
-						got.Pods = l.home.Pods(got.Pods, nil, slices.Values(elsewhere))
+						got.Pods = l.cores.Home.Pods(got.Pods, nil, slices.Values(elsewhere))
 					}
 					if len(got.Pods) != len(q.want) {
 						t.Fatalf("seed %d: %d pods are listed, the watch had shown %d", seed, len(got.Pods), len(q.want))
@@ -81,8 +82,8 @@ func TestPodsAreListedFromTheWatch(t *testing.T) {
 					}
 					ev = got
 				}
-				l.home.Step(time.Unix(1, 0), ev)
-				l.home.Outputs()
+				l.cores.Home.Step(time.Unix(1, 0), ev)
+				l.cores.Home.Outputs()
 			}
 			queue = queue[:0]
 		}

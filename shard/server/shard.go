@@ -32,10 +32,10 @@ import (
 	"basalt.dev/basalt/api/visibility/frontproxy"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
 // Options of a shard.
@@ -100,10 +100,10 @@ func Run(ctx context.Context, o Options) error {
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
-	l.topology = topology.New()
-	l.home = home.New(home.Config{Self: l.self, Topology: l.topology, Levels: o.TopologyLevels, Tracing: p.Traces != nil, PodEvents: o.PodEvents != nil && o.PodEvents.Load()})
 	l.podEvents = o.PodEvents
-	l.node = node.New(node.Config{Self: l.self, Topology: l.topology, Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
+	l.cores = cores.New(l.self, home.Config{Levels: o.TopologyLevels, Tracing: p.Traces != nil,
+		PodEvents: o.PodEvents != nil && o.PodEvents.Load()},
+		node.Config{Policy: policy, Tracing: p.Traces != nil, WriteEvery: gather})
 	close(l.started)
 
 	var wg sync.WaitGroup

@@ -17,7 +17,7 @@ func (l *loop) why(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, err
 		return nil, errNotStarted
 	}
 	var reply *wire.WhyReply
-	err := l.ask(ctx, func() { reply = l.home.Why(q) })
+	err := l.ask(ctx, func() { reply = l.cores.Home.Why(q) })
 	return reply, err
 }
 

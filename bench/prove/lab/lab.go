@@ -1,10 +1,10 @@
-// Package lab is what drivers of the shards' cores share: a shard with both cores and their view, stepped as the shell
-// steps them, and what shards are connected to, as far as a driver has no opinion on it.
+// Package lab is what drivers of the shards' cores share: a shard with its cores, stepped until they are silent, and
+// what shards are connected to, as far as a driver has no opinion on it.
 //
 // A driver decides which events a shard gets and when, and what becomes of its Bindings and of pods. Outside answers
 // the rest: a control store that carries out each write at once, and a coordinator that grants whatever is asked for.
 // A new output of a core that every driver may confirm is answered here, once. Package sim has a control store with
-// faults, and package explore copies cores; both step them on their own.
+// faults and steps the same cores; package explore copies cores and steps them on its own.
 package lab
 
 import (
@@ -13,26 +13,21 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 )
 
 // Shard is the cores of a shard.
 type Shard struct {
-	Inc  api.Incarnation
-	View *topology.View
-	Home *home.Core
-	Node *node.Core
+	*cores.Cores
+	Inc api.Incarnation
 }
 
 // NewShard makes a shard that owns nothing.
 func NewShard(inc api.Incarnation, h home.Config, n node.Config) *Shard {
-	x := &Shard{Inc: inc, View: topology.New()}
-	h.Self, n.Self, h.Topology, n.Topology = inc, inc, x.View, x.View
-	x.Home, x.Node = home.New(h), node.New(n)
-	return x
+	return &Shard{cores.New(inc, h, n), inc}
 }
 
 // most is how many messages the cores of a shard may send each other because of one event.
@@ -41,26 +36,17 @@ const most = 10_000
 // Step gives a shard an event, and its cores what they send each other. It calls carry with each other output, in
 // order.
 func (x *Shard) Step(now time.Time, ev event.Event, carry func(event.Output)) error {
-	local := []event.Event{ev}
-	each := func(all []event.Output) {
-		for _, o := range all {
-			if send, is := o.(event.Send); is && send.To == x.Inc {
-				local = append(local, event.Message{From: x.Inc, Body: send.Body})
-			} else {
-				carry(o)
-			}
-		}
-	}
-	for sent := 0; len(local) > 0; sent++ {
+	x.Put(ev)
+	for sent := 0; x.Waiting() > 0; sent++ {
 		if sent > most {
 			return fmt.Errorf("%s: its cores do not stop talking", x.Inc)
 		}
-		ev, local = local[0], local[1:]
-		x.View.Step(now, ev)
-		x.Home.Step(now, ev)
-		each(x.Home.Outputs())
-		x.Node.Step(now, ev)
-		each(x.Node.Outputs())
+		x.Cores.Step(now, x.Take(), func(o event.Output) bool {
+			if send, is := o.(event.Send); !is || send.To != x.Inc {
+				carry(o)
+			}
+			return true
+		})
 	}
 	return nil
 }

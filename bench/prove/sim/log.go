@@ -53,7 +53,7 @@ func (s *store) logged(key string) event.LoggedIntents {
 func (x *shard) followLog(first func()) {
 	x.log = x.follow(x.w.store.log, func(v any) {
 		if ev, read := v.(event.LogRead); read {
-			fresh := x.topology.Position() == 0
+			fresh := x.cores.View.Position() == 0
 			x.step(ev)
 			if fresh {
 				first()
@@ -75,7 +75,7 @@ func (x *shard) heeds(ev event.LogSeen) {
 	for i := range ev.Intents {
 		in := &ev.Intents[i]
 		for _, uid := range in.Record.GetGivenUp() {
-			if x.w.count("rows given up"); x.topology.Awaits(in.Incarnation, in.N, uid) {
+			if x.w.count("rows given up"); x.cores.View.Awaits(in.Incarnation, in.N, uid) {
 				x.w.fail("C2: %s was told that %s/%d gave pod %s up, and still awaits it", x.inc, in.Incarnation, in.N, uid)
 			}
 		}

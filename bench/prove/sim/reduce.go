@@ -147,8 +147,8 @@ func (x *shard) podsListed(p event.PodsListed) {
 		w.count("lists that the watch stood for")
 		byUID := func(a, b *api.Pod) int { return strings.Compare(a.UID, b.UID) }
 		slices.SortFunc(p.Pods, byUID)
-		nodes, rows := x.node.Asks()
-		ev.Seen, ev.Others, ev.Pods = true, p.Pods, x.home.Pods(slices.Clone(p.Pods), nodes, rows)
+		nodes, rows := x.cores.Node.Asks()
+		ev.Seen, ev.Others, ev.Pods = true, p.Pods, x.cores.Home.Pods(slices.Clone(p.Pods), nodes, rows)
 		slices.SortFunc(ev.Pods, byUID)
 	} else {
 		x.shown = map[string]*api.Pod{}

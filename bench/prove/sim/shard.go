@@ -17,11 +17,11 @@ import (
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
+	"basalt.dev/basalt/shard/cores"
 	"basalt.dev/basalt/shard/effect"
 	"basalt.dev/basalt/shard/event"
 	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 	"basalt.dev/basalt/shard/volumes"
 )
 
@@ -37,14 +37,11 @@ var errNoAnswer = errors.New("no answer")
 // shard is what shard/server is around its cores.
 type shard struct {
 	*process
-	topology  *topology.View
+	cores     *cores.Cores
 	log       *follower
 	logTicket uint64 // of the list that is begun after the log was read anew
 	relisted  bool   // it is awaited
 
-	home       *home.Core
-	node       *node.Core
-	local      []event.Event
 	inside     bool
 	held       *held
 	session    *protocol.Session // nil before it registered
@@ -71,10 +68,9 @@ type shard struct {
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name), labels: map[string]map[string]string{}, sent: map[string]map[string]sentTo{}}
-	x.topology = topology.New()
-	x.home = home.New(home.Config{Self: x.inc, Topology: x.topology, Strict: true, LargeGang: 2, RollForward: w.load.rollForward})
+	x.cores = cores.New(x.inc, home.Config{Strict: true, LargeGang: 2, RollForward: w.load.rollForward},
+		node.Config{Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
 	x.volumes = volumes.New(volumes.Config{Rules: w.api.PodRules, Keeps: home.Keeps})
-	x.node = node.New(node.Config{Self: x.inc, Topology: x.topology, Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
 	x.onDeath = func() {
@@ -219,7 +215,7 @@ func (x *shard) tick() {
 	x.later(100*time.Millisecond, x.tick)
 	x.step(event.Tick{})
 	if x.ticks++; x.ticks%50 == 0 && !x.dead {
-		if err := x.node.Check(); err != nil {
+		if err := x.cores.Node.Check(); err != nil {
 			x.w.fail("%s: %v", x.inc, err)
 		}
 	}
@@ -229,41 +225,31 @@ func (x *shard) tick() {
 const maxSaid = 10000
 
 func (x *shard) step(ev event.Event) {
-	x.local = append(x.local, ev)
+	x.cores.Put(ev)
 	if x.inside {
 		return
 	}
 	x.inside = true
-	x.local = append(x.local, event.Drained{}) // as when nothing else waits
-	for said := 0; len(x.local) > 0 && !x.dead; said++ {
+	x.cores.Put(event.Drained{}) // as when nothing else waits
+	for said := 0; x.cores.Waiting() > 0 && !x.dead; said++ {
 		if said > maxSaid {
 			x.w.fail("%s: its cores do not stop talking to each other", x.inc)
 		}
-		ev := x.local[0]
-		x.local = x.local[1:]
+		ev := x.cores.Take()
 		if m, ok := ev.(event.Message); ok {
 			x.unsent(m.Body)
 		}
-		x.topology.Step(x.w.now, ev)
-		x.home.Step(x.w.now, ev)
-		for _, o := range x.home.Outputs() {
+		x.cores.Step(x.w.now, ev, func(o event.Output) bool {
 			x.w.output(x.inc, o)
 			if x.burn() {
-				return
+				return false
 			}
 			x.carryOut(o)
-		}
-		x.node.Step(x.w.now, ev)
-		for _, o := range x.node.Outputs() {
-			x.w.output(x.inc, o)
-			if x.burn() {
-				return
-			}
-			x.carryOut(o)
-		}
+			return true
+		})
 	}
-	x.local, x.inside = nil, false
-	if at := x.node.Due(); !x.dead && !at.Equal(x.due) {
+	x.inside = false
+	if at := x.cores.Node.Due(); !x.dead && !at.Equal(x.due) {
 		if x.due = at; !at.IsZero() {
 			x.later(at.Sub(x.w.now), func() {
 				if x.due.Equal(at) {
@@ -284,7 +270,6 @@ func (x *shard) carryOut(o event.Output) {
 			if o.Body.GetSummary() == nil {
 				w.log("%s -> itself: %s", x.inc, describe(o.Body))
 			}
-			x.local = append(x.local, event.Message{From: x.inc, Body: o.Body})
 		case o.To == event.ToCoordinator:
 			if x.leader != "" {
 				w.net.send(x.process, w.process(x.leader), o.Body)

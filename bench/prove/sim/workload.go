@@ -631,7 +631,7 @@ func (l *workload) left() string {
 		return fmt.Sprintf("I9: %s is left: %s", key, describeRecord(w.store.Keys[key].Value))
 	}
 	for _, x := range w.shards {
-		if st := x.node.Stats(); !st.Ready && w.store.table().Has(x.inc) || st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
+		if st := x.cores.Node.Stats(); !st.Ready && w.store.table().Has(x.inc) || st.Holds+st.Rows+st.Keys+st.Waiting > 0 {
 			return fmt.Sprintf("%s has not settled: %+v", x.inc, st)
 		}
 	}
@@ -663,8 +663,8 @@ func (l *workload) left() string {
 func (l *workload) explain() string {
 	var b strings.Builder
 	for _, x := range l.w.shards {
-		st := x.home.Status()
-		fmt.Fprintf(&b, "\n%s: epoch %d buckets %d node %+v", x.inc, st.TableEpoch, st.Buckets, x.node.Stats())
+		st := x.cores.Home.Status()
+		fmt.Fprintf(&b, "\n%s: epoch %d buckets %d node %+v", x.inc, st.TableEpoch, st.Buckets, x.cores.Node.Stats())
 		for _, g := range st.Gangs {
 			fmt.Fprintf(&b, "\n  gang %s queue %s state %s reason %s message %q pods %d bound %d min %d", g.Gang.Uid, g.Gang.Queue, g.State, g.Reason, g.Message, g.Pods, g.Bound, g.MinCount)
 		}
@@ -805,7 +805,7 @@ func (w *world) judgeWords(p *corev1.Pod) {
 		})
 	})
 	for _, x := range w.shards {
-		why := x.home.Why(&wire.WhyRequest{Namespace: "ns", Name: p.Name, PodUid: string(p.UID)})
+		why := x.cores.Home.Why(&wire.WhyRequest{Namespace: "ns", Name: p.Name, PodUid: string(p.UID)})
 		if why.Home == "" && why.Known && why.GangUid != "" {
 			facts.Why = why.Reason
 		}
