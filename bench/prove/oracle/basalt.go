@@ -12,9 +12,10 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home"
 	"basalt.dev/basalt/shard/node"
-	"basalt.dev/basalt/shard/topology"
 	"basalt.dev/basalt/shard/volumes"
 )
 
@@ -48,8 +49,8 @@ func Basalt(c *Case) (*Answer, error) {
 			break
 		}
 		out.Fits[held] = true
-		s.core.Step(s.now, event.NodeGone{Name: held})
-		s.core.Outputs()
+		s.Node.Step(s.now, event.NodeGone{Name: held}) // and nobody else is told
+		s.Node.Outputs()
 	}
 	for _, n := range c.Nodes {
 		if !out.Fits[n.Name] {
@@ -76,27 +77,35 @@ func reduce(c *Case) (others []*api.Pod, pod *api.Pod, counted []event.NodeVolum
 	return all[:len(all)-1], all[len(all)-1], counted
 }
 
-// shard is a node core.
+// shard is a shard that owns nodes of a case. Another one owns the queue of its pod, and asks it for holds.
 type shard struct {
-	core   *node.Core
-	view   *topology.View
-	now    time.Time
-	serial uint64
+	*lab.Shard
+	outside lab.Outside
+	now     time.Time
+	pods    []*api.Pod
+	queue   string
+	serial  uint64
+	answer  *wire.Envelope // to the other one
 }
 
-const self api.Incarnation = "oracle"
+const self, other api.Incarnation = "oracle", "other"
 
-// newShard makes a node core that has seen a case. It owns all nodes, or just the one that is named.
+// newShard makes a shard that has seen a case. It owns all nodes, or just the one that is named.
 func newShard(c *Case, pods []*api.Pod, volumes []event.NodeVolumes, only string) *shard {
-	view := topology.New()
-	s := &shard{core: node.New(node.Config{Self: self, Topology: view, Strict: true}), view: view, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	table := &api.Table{Epoch: 1, Revision: 1, Members: []api.Member{{Incarnation: self, Name: "oracle"}}}
+	s := &shard{Shard: lab.NewShard(self, home.Config{Strict: true}, node.Config{Strict: true}), queue: "default",
+		outside: lab.Outside{Revision: 1}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), pods: pods}
+	table := &api.Table{Epoch: 1, Revision: 1,
+		Members: []api.Member{{Incarnation: self, Name: "oracle"}, {Incarnation: other, Name: "other"}}}
 	for b := range table.Changed {
 		table.Changed[b] = 1
 		if only != "" && api.BucketID(b) != api.BucketOf(only) {
 			table.Owners[b] = api.Nobody
 		}
 	}
+	for slices.ContainsFunc(c.Nodes, func(n *v1.Node) bool { return api.BucketOf(n.Name) == api.BucketOf(s.queue) }) {
+		s.queue += "x"
+	}
+	table.Owners[api.BucketOf(s.queue)] = 1
 	for _, o := range c.Objects {
 		if n, is := o.(*v1.Namespace); is {
 			s.step(event.NamespaceSeen{Name: n.Name, Labels: n.Labels})
@@ -108,58 +117,66 @@ func newShard(c *Case, pods []*api.Pod, volumes []event.NodeVolumes, only string
 	for _, ev := range volumes {
 		s.step(ev)
 	}
-	s.step(event.TableSeen{Table: table})
-	sequence := uint64(0)
-	for _, o := range s.core.Outputs() {
-		if read, is := o.(event.ReadStore); is {
-			sequence = read.Sequence
-		}
-	}
 	s.step(event.LogRead{Revision: math.MaxInt64})
-	s.step(event.StoreRead{Sequence: sequence, Revision: 1})
-	s.step(event.PodsReplaced{Sequence: sequence, Pods: pods})
-	s.core.Outputs()
+	s.step(event.TableSeen{Table: table})
 	return s
 }
 
-// step gives an event to the view and the core, as package server does.
+// step gives the shard an event, and has it read the control store and list the pods of the case.
 func (s *shard) step(ev event.Event) {
-	s.view.Step(s.now, ev)
-	s.core.Step(s.now, ev)
+	for todo := []event.Event{ev}; len(todo) > 0; todo = todo[1:] {
+		if err := s.Step(s.now, todo[0], func(o event.Output) {
+			switch o := o.(type) {
+			case event.Send:
+				if o.To == other {
+					s.answer = o.Body
+				}
+			case event.ReadStore:
+				answer, _, _ := s.outside.Answer(s.Inc, o)
+				todo = append(todo, answer)
+			case event.ListPods:
+				todo = append(todo, event.PodsReplaced{Sequence: o.Sequence, Pods: s.pods})
+			}
+		}); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// ask gives the shard a message of the other one, and returns its answer.
+func (s *shard) ask(m *wire.Envelope) *wire.Envelope {
+	s.answer = nil
+	s.step(event.Message{From: other, Body: m})
+	return s.answer
 }
 
 // hold asks for room for one more pod of a class, and returns the node, "" when no node has it.
 func (s *shard) hold(namespace string, class *api.Class) (string, error) {
 	s.serial++
 	uid := "oracle-" + strconv.FormatUint(s.serial, 10)
-	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{
-		Gang: &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: "default", Single: true}, Serial: s.serial, Rank: &wire.Rank{GangUid: uid},
-		TableEpoch: 1, Classes: []*wire.PodClass{wire.FromClass(class)}, Pods: []*wire.PodWant{{PodUid: uid}}, TtlMs: 1000,
-	}}}})
-	for _, o := range s.core.Outputs() {
-		if send, is := o.(event.Send); is {
-			if reply := send.Body.GetHoldReply(); reply != nil {
-				if len(reply.Held) > 0 {
-					return reply.Held[0].Node, nil
-				}
-				return "", nil
-			}
-		}
+	reply := s.ask(&wire.Envelope{Body: &wire.Envelope_HoldRequest{HoldRequest: &wire.HoldRequest{
+		Gang:   &wire.GangRef{Uid: uid, Namespace: namespace, Name: uid, Queue: s.queue, Single: true},
+		Serial: s.serial, Rank: &wire.Rank{GangUid: uid}, TableEpoch: 1, TtlMs: 1000,
+		Classes: []*wire.PodClass{wire.FromClass(class)}, Pods: []*wire.PodWant{{PodUid: uid}}}}}).GetHoldReply()
+	switch {
+	case reply == nil:
+		return "", fmt.Errorf("the node core did not answer: %+v", s.Node.Stats())
+	case len(reply.Held) == 0:
+		return "", nil
 	}
-	return "", fmt.Errorf("the node core did not answer: %+v", s.core.Stats())
+	return reply.Held[0].Node, nil
 }
 
 // explain returns the node core's reasons for refusing a class.
 func (s *shard) explain(namespace string, class *api.Class) string {
-	s.core.Step(s.now, event.Message{From: self, Body: &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: namespace, PodClass: wire.FromClass(class), Serial: 1}}}})
-	for _, o := range s.core.Outputs() {
-		if send, is := o.(event.Send); is && send.Body.GetExplained() != nil {
-			var reasons []string
-			for _, r := range send.Body.GetExplained().Reasons {
-				reasons = append(reasons, r.Reason)
-			}
-			return strings.Join(reasons, ", ")
-		}
+	explained := s.ask(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{
+		Namespace: namespace, PodClass: wire.FromClass(class), Serial: 1}}}).GetExplained()
+	if explained == nil {
+		return "no reason given"
 	}
-	return "no reason given"
+	var reasons []string
+	for _, r := range explained.Reasons {
+		reasons = append(reasons, r.Reason)
+	}
+	return strings.Join(reasons, ", ")
 }

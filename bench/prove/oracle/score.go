@@ -23,8 +23,7 @@ import (
 )
 
 // Scores compares where Basalt places pods that prefer some nodes with kube-scheduler's score plugins for such wishes. A pod is placed by
-// the home core of one shard and the node cores of all, then bound there, and then the next one comes: each is judged in the cluster as it is
-// for it.
+// the home core of one shard and the node cores of all, and then the next one comes: each is judged in the cluster as it is for it.
 
 // wishPlugins are those whose scores are about the same wishes as Basalt's tiers.
 var wishPlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true}
@@ -68,115 +67,45 @@ func Top(c *Case, plugins map[string]bool) (map[string]bool, error) {
 	return top, err
 }
 
-// plant is a Basalt of some shards: their node cores, and the home core of the first. A coordinator grants everything.
+// plant is a Basalt of some shards, of which the first has the queue of all pods.
 type plant struct {
-	now    time.Time
-	names  []api.Incarnation
-	home   *home.Core
-	nodes  map[api.Incarnation]*node.Core
-	placed string // by the last Commit
-	rules  api.Rules
-	holds  int // HoldRequests to other shards than the first
+	*lab.Fleet
+	rules api.Rules
+	holds int // HoldRequests to other shards than the first
 }
 
 func newPlant(c *Case, shards int, rules api.Rules) *plant {
-	p := &plant{rules: rules, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), nodes: map[api.Incarnation]*node.Core{}}
-	table := &api.Table{Epoch: 1, Revision: 1}
-	for i := range shards {
-		name := api.Incarnation("s" + strconv.Itoa(i))
-		p.names = append(p.names, name)
-		p.nodes[name] = node.New(node.Config{Self: name, Strict: true})
-		table.Members = append(table.Members, api.Member{Incarnation: name, Name: string(name)})
+	p := &plant{rules: rules, Fleet: lab.NewFleet(shards, home.Config{Strict: true}, node.Config{Strict: true},
+		func(b api.BucketID) int {
+			if b == api.BucketOf("default") {
+				return 0
+			}
+			return int(b) % shards
+		})}
+	p.Sent = func(send event.Send) {
+		if send.Body.GetHoldRequest() != nil {
+			p.holds++
+		}
 	}
-	p.home = home.New(home.Config{Self: p.names[0], Strict: true})
-	for b := range table.Changed {
-		table.Changed[b], table.Owners[b] = 1, uint16(b%shards)
-	}
-	table.Owners[api.BucketOf("default")] = 0
-	p.home.Step(p.now, event.CoordinatorSeen{Term: 1, Incarnation: "coordinator"})
-	p.all(event.NamespaceSeen{Name: "default"})
+	var nodes []*api.Node
 	for _, n := range c.Nodes {
-		p.all(event.NodeSeen{Node: api.FromNode(p.rules.StripNode(n), nil)})
+		nodes = append(nodes, api.FromNode(p.rules.StripNode(n), nil))
 	}
-	p.all(event.TableSeen{Table: table})
-	p.all(event.StoreRead{Sequence: 1, Revision: 1})
-	p.all(event.PodsReplaced{Sequence: 1})
-	p.pump()
-	p.all(event.Tick{}) // summaries
-	p.pump()
+	p.Begin("default", nodes)
 	return p
-}
-
-// all steps every core.
-func (p *plant) all(e event.Event) {
-	p.home.Step(p.now, e)
-	for _, name := range p.names {
-		p.nodes[name].Step(p.now, e)
-	}
-}
-
-// pump delivers messages until there are none. A Commit goes nowhere: the node that it names is where the pod is placed.
-func (p *plant) pump() {
-	for busy := true; busy; {
-		busy = false
-		for _, o := range p.home.Outputs() {
-			if send, is := o.(event.Send); is {
-				busy = true
-				p.fromHome(send)
-			}
-		}
-		for _, name := range p.names {
-			for _, o := range p.nodes[name].Outputs() {
-				if send, is := o.(event.Send); is && send.To == p.names[0] {
-					busy = true
-					p.home.Step(p.now, event.Message{From: name, Body: send.Body})
-				}
-			}
-		}
-		if busy {
-			p.home.Step(p.now, event.Drained{})
-		}
-	}
-}
-
-func (p *plant) fromHome(send event.Send) {
-	if commit := send.Body.GetCommit(); commit != nil {
-		p.placed = commit.Pods[0].Node
-		return
-	}
-	if send.To == event.ToCoordinator {
-		if r := send.Body.GetReserve(); r != nil {
-			p.home.Step(p.now, event.Message{From: event.ToCoordinator, Body: lab.Grant(r, 1, 1)})
-		}
-		return
-	}
-	if send.Body.GetHoldRequest() != nil && send.To != p.names[0] {
-		p.holds++
-	}
-	if core := p.nodes[send.To]; core != nil {
-		core.Step(p.now, event.Message{From: p.names[0], Body: send.Body})
-	}
 }
 
 // place has a pod placed and bound, and returns where; "" if there is no room.
 func (p *plant) place(pod *v1.Pod) string {
-	p.now = p.now.Add(100 * time.Millisecond)
-	p.placed = ""
 	ours := pod.DeepCopy()
 	ours.Spec.SchedulerName = api.SchedulerName
-	p.home.Step(p.now, event.PodSeen{Pod: api.FromPod(p.rules.StripPod(ours), nil, p.rules)})
-	p.pump()
-	p.all(event.Tick{})
-	p.pump()
-	if p.placed == "" {
-		p.home.Step(p.now, event.PodGone{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name})
-		p.pump()
-		return ""
+	seen := api.FromPod(p.rules.StripPod(ours), nil, p.rules)
+	p.Show(seen)
+	p.Pass(100 * time.Millisecond)
+	if seen = p.Pods[seen.UID]; seen.Node == "" {
+		p.Fleet.Remove(seen)
 	}
-	ours.Spec.NodeName, ours.ResourceVersion, ours.Status.Phase, ours.Status.StartTime = p.placed, "2", v1.PodRunning, &started
-	p.all(event.PodSeen{Pod: api.FromPod(p.rules.StripPod(ours), nil, p.rules)})
-	p.pump()
-	return p.placed
+	return seen.Node
 }
 
 // Scores is what came out of some sequences of pods.

@@ -22,119 +22,25 @@ import (
 	"basalt.dev/basalt/shard/node"
 )
 
-// fleet is the shipping cores of several shards over the nodes of the trace, with a network that delivers in order and
-// the lab's Outside.
+// fleet is some shards over the nodes of the trace.
 type fleet struct {
-	now     time.Time
-	shards  []*shard
-	table   *api.Table
-	outside lab.Outside
-	version int // of pods
-	pods    map[string]*api.Pod
-	landed  time.Time // when the last pod was bound
-	refused int       // HoldRequests that did not get all they named
-}
-
-type shard struct {
-	*lab.Shard
-	inbox []event.Event
+	*lab.Fleet
+	refused int // HoldRequests that did not get all they named
 }
 
 func newFleet(die *rand.Rand, shards int, nodes []*api.Node, pods []*api.Pod) *fleet {
-	f := &fleet{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		outside: lab.Outside{Revision: 10}, version: 10, pods: map[string]*api.Pod{}}
-	f.table = &api.Table{Epoch: 1, Revision: 10}
-	for i := range shards {
-		inc := api.Incarnation("s" + strconv.Itoa(i))
-		f.table.Members = append(f.table.Members, api.Member{Incarnation: inc, Name: string(inc)})
-		x := &shard{Shard: lab.NewShard(inc, home.Config{Strict: true, InFlight: 8}, node.Config{Strict: true})}
-		f.shards = append(f.shards, x)
-	}
-	for b := range f.table.Owners {
-		f.table.Owners[b], f.table.Changed[b] = uint16(die.IntN(shards)), 1
-	}
+	f := &fleet{Fleet: lab.NewFleet(shards, home.Config{Strict: true, InFlight: 8}, node.Config{Strict: true},
+		func(api.BucketID) int { return die.IntN(shards) })}
 	for _, p := range pods {
-		f.pods[p.UID] = p
+		f.Pods[p.UID] = p
 	}
-	f.toAll(event.NamespaceSeen{Name: "default"})
-	for _, n := range nodes {
-		f.toAll(event.NodeSeen{Node: n})
-	}
-	f.toAll(event.LogRead{Revision: 10})
-	f.toAll(event.CoordinatorSeen{Term: 1, Incarnation: "coordinator"})
-	f.toAll(event.TableSeen{Table: f.table})
-	f.pass(time.Second)
-	return f
-}
-
-func (f *fleet) toAll(ev event.Event) {
-	for _, x := range f.shards {
-		x.inbox = append(x.inbox, ev)
-	}
-}
-
-// pass lets time pass.
-func (f *fleet) pass(d time.Duration) {
-	for end := f.now.Add(d); f.now.Before(end); f.now = f.now.Add(100 * time.Millisecond) {
-		for some := true; some; {
-			some = false
-			for _, x := range f.shards {
-				all := x.inbox
-				x.inbox = nil
-				for _, ev := range append(all, event.Drained{}) {
-					some = some || ev != event.Event(event.Drained{})
-					if err := x.Step(f.now, ev, func(o event.Output) { f.carryOut(x, o) }); err != nil {
-						panic(err)
-					}
-				}
-			}
-		}
-		f.toAll(event.Tick{})
-	}
-}
-
-func (f *fleet) carryOut(x *shard, o event.Output) {
-	result := func(ev event.Event) { x.inbox = append(x.inbox, ev) }
-	if answer, log, known := f.outside.Answer(x.Inc, o); known {
-		for _, seen := range log {
-			f.toAll(seen)
-		}
-		if answer != nil {
-			result(answer)
-		}
-		return
-	}
-	switch o := o.(type) {
-	case event.Send:
-		if r := o.Body.GetHoldReply(); r != nil && len(r.GetRefused()) > 0 {
+	f.Sent = func(send event.Send) {
+		if r := send.Body.GetHoldReply(); r != nil && len(r.GetRefused()) > 0 {
 			f.refused++
 		}
-		for _, to := range f.shards {
-			if to.Inc == o.To {
-				to.inbox = append(to.inbox, event.Message{From: x.Inc, Body: o.Body})
-			}
-		}
-	case event.ListPods:
-		ev := event.PodsReplaced{Sequence: o.Sequence}
-		for _, uid := range api.SortedKeys(f.pods) {
-			ev.Pods = append(ev.Pods, f.pods[uid])
-		}
-		result(ev)
-	case event.BindPod:
-		p := *f.pods[o.Row.PodUID]
-		f.version++
-		p.Node, p.Gang, p.ResourceVersion = o.Node, o.Gang, strconv.Itoa(f.version)
-		f.pods[p.UID], f.landed = &p, f.now
-		f.toAll(event.PodSeen{Pod: &p})
-		result(event.BindDone{Row: o.Row, Outcome: event.BindOK})
-	case event.WritePodCondition:
-		p := *f.pods[o.UID]
-		f.version++
-		p.ResourceVersion, p.Condition.Reason = strconv.Itoa(f.version), o.Reason
-		f.pods[p.UID] = &p
-		f.toAll(event.PodSeen{Pod: &p})
-		result(event.StatusWritten{ID: o.ID, Outcome: event.StatusOK, ResourceVersion: p.ResourceVersion})
 	}
+	f.Begin("default", nodes)
+	return f
 }
 
 // ---- the trace, fragmented
@@ -279,11 +185,11 @@ func TestFragmented(t *testing.T) {
 			for i, a := range asks {
 				f.create(a, fmt.Sprint("q", i%40))
 				if i%8 == 7 {
-					f.pass(100 * time.Millisecond)
+					f.Pass(100 * time.Millisecond)
 				}
 			}
-			for f.landed = f.now; f.now.Sub(f.landed) < 20*time.Second; {
-				f.pass(time.Second)
+			for f.Bound = f.Now; f.Now.Sub(f.Bound) < 20*time.Second; {
+				f.Pass(time.Second)
 			}
 			got, gotPods := f.placed(t, asks, nodes)
 			t.Logf("%s, seed %d: %d gangs, best fit places %d with %d pods, 8 shards %d with %d (%.3f); %d answers lacked something; %s", c.what, seed, len(asks), want, wantPods, got, gotPods, float64(got)/float64(want), f.refused, time.Since(began).Round(time.Millisecond))
@@ -299,7 +205,7 @@ func TestFragmented(t *testing.T) {
 }
 
 func (f *fleet) create(a ask, queue string) {
-	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name), Generation: 1, CreationTimestamp: metav1.NewTime(f.now)}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name), Generation: 1, CreationTimestamp: metav1.NewTime(f.Now)}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(a.pods)
 	constraint := v1beta1.TopologyConstraint{Key: rack}
@@ -307,12 +213,11 @@ func (f *fleet) create(a ask, queue string) {
 		constraint.SliceSize = int32(a.slice)
 	}
 	g.Spec.SchedulingConstraints = &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{constraint}}
-	f.toAll(event.PodGroupSeen{PodGroup: g})
+	f.Tell(event.PodGroupSeen{PodGroup: g})
 	for i := range a.pods {
 		uid := fmt.Sprint(a.name, "-", i)
-		p := &api.Pod{UID: uid, Namespace: "default", Name: uid, ResourceVersion: "1", Created: f.now, Ours: true, Group: a.name, Class: api.NewClass(a.need, nil)}
-		f.pods[uid] = p
-		f.toAll(event.PodSeen{Pod: p})
+		p := &api.Pod{UID: uid, Namespace: "default", Name: uid, ResourceVersion: "1", Created: f.Now, Ours: true, Group: a.name, Class: api.NewClass(a.need, nil)}
+		f.Show(p)
 	}
 }
 
@@ -322,7 +227,7 @@ func (f *fleet) placed(t *testing.T, asks []ask, nodes []*api.Node) (placed, pod
 	for _, n := range nodes {
 		at[n.Name], free[n.Name] = n.Labels[rack], n.Allocatable
 	}
-	for _, p := range f.pods {
+	for _, p := range f.Pods {
 		if p.Node != "" {
 			free[p.Node] = free[p.Node].Sub(p.Class.Requests)
 		}
@@ -337,7 +242,7 @@ func (f *fleet) placed(t *testing.T, asks []ask, nodes []*api.Node) (placed, pod
 	for _, a := range asks {
 		in, n := map[string]int{}, 0
 		for i := range a.pods {
-			if p := f.pods[fmt.Sprint(a.name, "-", i)]; p.Node != "" {
+			if p := f.Pods[fmt.Sprint(a.name, "-", i)]; p.Node != "" {
 				in[at[p.Node]]++
 				n++
 			}
