@@ -6,6 +6,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab"
 	"basalt.dev/basalt/coordinator"
 	"basalt.dev/basalt/shard/home/plan"
 )
@@ -13,7 +14,7 @@ import (
 // basalt decides with the coordinator's core, and makes plans with the home's planner. There are no nodes: what a plan needs is quota alone.
 type basalt struct {
 	hall     *hall
-	core     *coordinator.Core
+	core     lab.Term
 	claims   bool              // gangs may be evicted
 	policy   *wire.QueuePolicy // of all queues
 	serial   uint64
@@ -45,7 +46,8 @@ func newBasalt(h *hall, claims bool, reclaim wire.Reclaim) *basalt {
 
 func newBasaltOf(h *hall, claims bool, policy *wire.QueuePolicy) *basalt {
 	b := &basalt{hall: h, claims: claims, policy: policy}
-	b.core = coordinator.New(coordinator.Config{}, coordinator.Elected{Now: h.start, Term: 1, Shards: []*wire.ShardRecord{{Name: "s", Incarnation: "s"}}})
+	b.core = lab.NewTerm(coordinator.Config{}, coordinator.Elected{Now: h.start,
+		Shards: []*wire.ShardRecord{{Name: "s", Incarnation: "s"}}})
 	b.queue(h.root)
 	b.step(coordinator.QueuesSynced{})
 	return b
@@ -77,26 +79,21 @@ func (b *basalt) edit(n *node) {
 
 func (b *basalt) say(m *wire.Envelope) { b.step(coordinator.Message{From: "s", Body: m}) }
 
-// step gives the core an event, commits what it decides, and takes note of what it says.
+// step gives the core an event, and takes note of what it says.
 func (b *basalt) step(ev coordinator.Event) {
-	b.core.Step(b.hall.start.Add(b.hall.now), ev)
-	for _, o := range b.core.Outputs() {
-		switch o := o.(type) {
-		case coordinator.Txn:
-			b.step(coordinator.TxnDone{ID: o.ID, Revision: int64(o.ID) + 1})
-		case coordinator.Send:
-			switch m := o.Body.GetBody().(type) {
-			case *wire.Envelope_Granted:
-				b.hall.grant(b.hall.gangs[m.Granted.GetGangUid()])
-			case *wire.Envelope_Mandate:
-				b.mandates = append(b.mandates, m.Mandate)
-			case *wire.Envelope_Yield:
-				if g := b.hall.gangs[m.Yield.GetGang().GetUid()]; g != nil && g.tries == m.Yield.GetAttempt() {
-					b.hall.evict(g)
-				}
+	b.core.Step(b.hall.start.Add(b.hall.now), ev, func(o coordinator.Output) {
+		send, _ := o.(coordinator.Send)
+		switch m := send.Body.GetBody().(type) {
+		case *wire.Envelope_Granted:
+			b.hall.grant(b.hall.gangs[m.Granted.GetGangUid()])
+		case *wire.Envelope_Mandate:
+			b.mandates = append(b.mandates, m.Mandate)
+		case *wire.Envelope_Yield:
+			if g := b.hall.gangs[m.Yield.GetGang().GetUid()]; g != nil && g.tries == m.Yield.GetAttempt() {
+				b.hall.evict(g)
 			}
 		}
-	}
+	})
 }
 
 func (b *basalt) ask(g *gang) {
