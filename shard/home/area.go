@@ -35,14 +35,22 @@ type survey struct {
 	sent     time.Time
 	answered time.Time // when all had answered, or time was up
 	open     map[api.Incarnation]bool
-	told     bool // one has answered
-	labelled bool // one has nodes with all of the labels
+	heard    heard
 	later    bool // one has not counted
 	more     bool // one has left out domains with little room
 	taken    bool // some of it was asked for since
 	rooms    map[string]*room
 	gangs    map[string]bool // that wait for it
 }
+
+// heard is what the answers to a survey say of the labels of its domains.
+type heard uint8
+
+const (
+	heardNothing heard = iota // none has come
+	heardAnswer               // no node has all of them
+	heardLabels               // some node has
+)
 
 // surveys are the questions that are open, and those whose answers may be used.
 type surveys struct {
@@ -61,10 +69,18 @@ type area struct {
 	of     map[string]*room // or of each by its UID,
 	parts  []part           // which are these
 	values []string         // of the first labels, which all pods have in common
-	part   bool             // it may place some of what is missing
-	keeps  bool             // the domain is only preferred: what the gang held stays if there is no room for the rest
+	fails  fails            // what becomes of holds if it has no room for all that is missing
 	level  int              // of the gang's levels of domains
 }
+
+// fails is what becomes of what a gang holds if there is no room for the rest of it in an area.
+type fails uint8
+
+const (
+	failsWhole fails = iota // it lets go of all
+	failsParts              // of slices that lack pods: a domain for some of it will do
+	failsNone               // of nothing: the domain is only preferred
+)
 
 // tried is what a gang has tried of one level of domains.
 type tried struct {
@@ -130,7 +146,7 @@ func (a *area) forgetSurvey() *area {
 	if a.rooms == nil { // it has done so
 		return a
 	}
-	out := &area{survey: &survey{keys: a.keys}, parts: a.parts, part: a.part}
+	out := &area{survey: &survey{keys: a.keys}, parts: a.parts, fails: a.fails}
 	if a.of != nil {
 		out.of = make(map[string]*room, len(a.of))
 	}

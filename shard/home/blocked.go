@@ -51,7 +51,7 @@ func (c *common) obstacle(g *gang) report.Reason {
 	t, least := &g.tally, g.minCount()
 	closed := c.closedToPods(g)
 	switch {
-	case g.orphan:
+	case g.kind == orphanPod:
 		missing := g.missingGroup()
 		return report.NoPodGroup(missing.Kind, missing.String())
 	case !closed.None():
@@ -71,9 +71,9 @@ func (c *common) obstacle(g *gang) report.Reason {
 		return g.lacksVolumes()
 	case t.placed+t.candidates+t.refusals >= least:
 		return t.refused.words()
-	case g.single && t.withheld > 0:
+	case g.isPod() && t.withheld > 0:
 		return report.PodWithheld()
-	case g.single:
+	case g.isPod():
 		return report.PodNotReady()
 	}
 	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed, t.elsewhere)

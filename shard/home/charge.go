@@ -176,7 +176,7 @@ func askToOpen(c *Core, g *gang) {
 // unremembered reports whether no heir would know that the gang has started: its record does not say so, and there is no object with a
 // status of Basalt's that does.
 func (c *common) unremembered(g *gang) bool {
-	return g.started && !g.charge.started && !g.single && g.group != nil && !c.writesGroup(g)
+	return g.started && !g.charge.started && !g.isPod() && g.group != nil && !c.writesGroup(g)
 }
 
 func stillExtra(g *gang, pods []*pod) bool {

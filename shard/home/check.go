@@ -29,7 +29,7 @@ func (c *Core) check() error {
 			if p.gang != g || p.UID != pod {
 				return fmt.Errorf("gang %s has pod %s, which does not have it", uid, pod)
 			}
-			if p.hasRoom() && g.state == withdrawing && !g.withdraw.keep {
+			if p.hasRoom() && g.state == withdrawing && g.withdraw.rooms == roomsGo {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
 			}
 			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {

@@ -51,7 +51,7 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		}
 		if c.dueAtShard(g, o) {
 			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch), PodUids: w.pods, Keep: w.keep}}})
+				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch), PodUids: w.pods, Keep: w.rooms != roomsGo}}})
 		}
 	}
 	if len(shards) > 0 || len(w.sent) > 0 {
@@ -64,13 +64,13 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		}
 		g.allResolved()
 		g.commits = nil
-		switch {
-		case !w.keep:
+		switch w.rooms {
+		case roomsGo:
 			g.search.asksNobody()
-		case w.all:
+		case roomsStayWithAnyone:
 			c.touchAll(g)
 		}
-		g.rooms.keep(w.keep)
+		g.rooms.keep(w.rooms != roomsGo)
 		c.census.recount(g)
 	}
 	c.resume(g, w.why)
@@ -244,7 +244,7 @@ func (c *Core) evict(g *gang) {
 		if !g.ownerless.IsZero() {
 			c.endStray(g)
 		}
-		if g.group == nil && !g.single {
+		if g.group == nil && !g.isPod() {
 			g.vanish()
 		}
 		if g.charge.yields != nil && !c.startForgotten(g) {
@@ -270,7 +270,7 @@ const lingersAfter = 5
 // controllers made meanwhile would wait for ever.
 func keepLess(c *Core, g *gang) {
 	ch := &g.charge
-	if g.single || !ch.closed || ch.stale || ch.reserve != nil {
+	if g.isPod() || !ch.closed || ch.stale || ch.reserve != nil {
 		return
 	}
 	left := sum(g.pick((*pod).isChargeable))

@@ -28,8 +28,7 @@ const (
 // To pick them again at each tick would take a large gang's shard a half of its time.
 type explainees struct {
 	*gang
-	picked bool
-	pods   []*pod
+	pods []*pod // nil before they are picked
 }
 
 // explainQueue holds the gangs with pods to be told something.
@@ -125,8 +124,8 @@ func (c *reports) writeConditions() (all bool) {
 			r, at := c.explainAt(g, p)
 			return !r.None() && !c.now.Before(at) && !g.dropped && !c.reasons.awaitsWords(g)
 		}
-		if !e.picked {
-			e.picked, e.pods = true, g.pick(due)
+		if e.pods == nil { // if none is due, it is popped
+			e.pods = g.pick(due)
 		}
 		for len(e.pods) > 0 && (e.pods[0].gang != g || !due(e.pods[0])) { // since it was picked
 			e.pods = e.pods[1:]

@@ -176,7 +176,10 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			continue
 		}
 		keys, t := level.keys, &s.levels[i]
-		w := wanted{kinds: kindsOf(missing), part: level.required && (g.started || some)}
+		w := wanted{kinds: kindsOf(missing)}
+		if level.required && (g.started || some) {
+			w.fails = failsParts
+		}
 		if founds {
 			w.sharers = c.domains.surveys.sharersWith(c.now, g.kinOf(missing[0]))
 		} else if !g.started {
@@ -193,7 +196,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if sv == nil {
 			return false
 		}
-		if slice != "" && !w.part {
+		if slice != "" && w.fails != failsParts {
 			for _, class := range sv.classes {
 				w.apart = append(w.apart, c.rules.topology.Separates(class, slice))
 			}
@@ -213,7 +216,9 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			if t.take(); founds {
 				c.domains.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
 			}
-			a.level, a.keeps = i, holds && !level.required && (w.parts == nil || !g.started)
+			if a.level = i; holds && !level.required && (w.parts == nil || !g.started) {
+				a.fails = failsNone
+			}
 			s.confine(a)
 			return true
 		}
@@ -225,7 +230,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 		if !level.required {
 			continue
 		}
-		if !firm && holds && !w.part { // what it holds is not enough there, nor can be
+		if !firm && holds && w.fails != failsParts { // what it holds is not enough there, nor can be
 			c.searchers.releaseHeld(g)
 			delete(c.domains.surveys.of, sv.id) // it counts what was held as used
 			c.mark(g)
@@ -263,7 +268,7 @@ func (c *domains) whyNoDomain(g *gang, x *survey, w wanted, pin []string, firm b
 	switch {
 	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
 		return report.Reason{}
-	case !x.labelled:
+	case x.heard != heardLabels:
 		return report.NoLabel(x.keys)
 	case !firm:
 		pin = nil
@@ -285,7 +290,7 @@ type wanted struct {
 	parts []part // of a gang with slices
 	apart []bool // by class of a question: pods of it are not together in a domain as a rule, so its slices are put into different ones if possible
 	size  int    // of these
-	part  bool   // a domain for some of it will do
+	fails fails
 
 	more    []kind           // that are to go to the same domain later,
 	sharers map[string]int64 // nobody knows how many will come, and so many others want the room of a domain
@@ -352,7 +357,7 @@ func (c *domains) endInArea(g *gang, r *round, missing []*pod) {
 		if held[of] == nil {
 			held[of] = map[*api.Class]int64{}
 		}
-		if held[of][p.asked]++; !r.area.part && !r.area.keeps { // it is released below
+		if held[of][p.asked]++; r.area.fails == failsWhole { // it is released below
 			of.add(p.shard, column(p.asked), 1)
 		}
 	}
@@ -373,10 +378,10 @@ func (c *domains) endInArea(g *gang, r *round, missing []*pod) {
 		}
 	}
 	s.ends()
-	switch {
-	case r.area.part:
+	switch r.area.fails {
+	case failsParts:
 		g.forgetParts()
-	case !r.area.keeps:
+	case failsWhole:
 		c.searchers.releaseHeld(g)
 	}
 	c.mark(g)
@@ -429,7 +434,7 @@ func (x *survey) choose(need []int64, w wanted, pin []string, but *tried) (a *ar
 		if o.fits == 2 && o.tight > whole {
 			o.fits, o.tight = 1, -o.tight
 		}
-		if takes == 0 || o.fits == 0 && !w.part {
+		if takes == 0 || o.fits == 0 && w.fails != failsParts {
 			continue
 		}
 		if top.room == nil || cmp.Or(cmp.Compare(o.fits, top.fits), cmp.Compare(o.later, top.later),
@@ -440,5 +445,5 @@ func (x *survey) choose(need []int64, w wanted, pin []string, but *tried) (a *ar
 	if top.room == nil {
 		return nil, most
 	}
-	return &area{survey: x, all: top.room, values: top.values, part: w.part}, most
+	return &area{survey: x, all: top.room, values: top.values, fails: w.fails}, most
 }

@@ -220,7 +220,7 @@ func (c *Core) run(g *gang) {
 // ends takes back that a gang has started, once its life is over: pods that come now are placed all or nothing.
 func (c *reports) ends(g *gang) bool {
 	t := &g.tally
-	if g.single || g.group == nil || t.alive > 0 || t.placed >= g.minCount() || g.finished() {
+	if g.isPod() || g.group == nil || t.alive > 0 || t.placed >= g.minCount() || g.finished() {
 		return false
 	}
 	if g.outstanding() || fault.On(fault.StartKept) {

@@ -92,7 +92,7 @@ func (c *reports) patience(g *gang, r report.Reason) time.Duration {
 	switch {
 	case r.AtOnce():
 		return 0
-	case !r.Soon(), g.orphan && g.ofVolcano(): // whose controllers make the PodGroup after the pod
+	case !r.Soon(), g.kind == orphanPod && g.ofVolcano(): // whose controllers make the PodGroup after the pod
 		return c.cfg.ConditionAfter
 	}
 	return hopelessAfter

@@ -70,26 +70,44 @@ type gang struct {
 // object is what is known of the PodGroup of a gang, or of the pod that is a gang of its own.
 type object struct {
 	name      intake.Name
-	single    bool // a pod without a PodGroup,
-	orphan    bool // or one whose PodGroup does not exist
+	kind      objectKind
 	group     *intake.Group
-	gone      bool      // its PodGroup is gone
 	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
 	wantQueue string    // what its objects name now,
 	mismatch  bool      // not all the same
 }
 
+// objectKind is what a gang is.
+type objectKind uint8
+
+const (
+	aGroup    objectKind = iota // a PodGroup, which may not have been seen yet
+	goneGroup                   // one that is gone
+	aPod                        // a pod without a PodGroup
+	orphanPod                   // one whose PodGroup does not exist
+)
+
 // adopt takes note of the group, which was seen for the first time, or again.
 func (o *object) adopt(group *intake.Group) {
-	o.group, o.name, o.gone = group, group.Name, false
+	o.group, o.name, o.kind = group, group.Name, aGroup
 	o.found()
 }
 
 // loseGroup takes note that the group is gone.
-func (o *object) loseGroup() { o.group, o.mismatch, o.gone = nil, false, true }
+func (o *object) loseGroup() { o.group, o.mismatch, o.kind = nil, false, goneGroup }
 
 // vanish takes note that the group, which was not seen, is not there any more.
-func (o *object) vanish() { o.gone = true }
+func (o *object) vanish() { o.kind = goneGroup }
+
+// isPod reports whether the gang is a pod.
+func (o *object) isPod() bool { return o.kind == aPod || o.kind == orphanPod }
+
+// becomePod takes note that the gang is a pod, an orphan if it names a PodGroup that does not exist.
+func (o *object) becomePod(orphan bool) {
+	if o.kind = aPod; orphan {
+		o.kind = orphanPod
+	}
+}
 
 // seeQueue takes note of the queue that is named, and of whether pods disagree.
 func (o *object) seeQueue(queue string, mismatch bool) { o.wantQueue, o.mismatch = queue, mismatch }
@@ -158,7 +176,7 @@ func (g *gang) unblock() { g.blocked = report.Reason{} }
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
 	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.Name {
-		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.name.Namespace, Name: g.name.Name, Queue: g.queue, Single: g.single, Kind: uint32(g.name.Kind)}
+		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.name.Namespace, Name: g.name.Name, Queue: g.queue, Single: g.isPod(), Kind: uint32(g.name.Kind)}
 	}
 	return g.ref
 }
@@ -171,7 +189,7 @@ func (g *gang) minCount() int {
 }
 
 func (g *gang) label() string {
-	if g.single {
+	if g.isPod() {
 		return "pod " + g.name.String()
 	}
 	return g.name.Kind.String() + " " + g.name.String()
@@ -200,7 +218,7 @@ func (g *gang) age() time.Time {
 
 // leaving reports whether the gang has no business here any more: its object is gone, or another queue is to pay for it.
 func (g *gang) leaving() bool {
-	if g.single {
+	if g.isPod() {
 		if len(g.members) == 0 {
 			return true
 		}
@@ -210,12 +228,12 @@ func (g *gang) leaving() bool {
 			}
 		}
 	}
-	return g.gone || g.moving()
+	return g.kind == goneGroup || g.moving()
 }
 
 // moving reports whether another queue is to pay for the gang. While a pod of it is bound it stays where it is.
 func (g *gang) moving() bool {
-	return !g.gone && g.ownerless.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
+	return g.kind != goneGroup && g.ownerless.IsZero() && g.wantQueue != g.queue && g.tally.bound == 0
 }
 
 // outstanding reports whether a node shard may have something of the gang.
@@ -263,7 +281,7 @@ func (c *common) writesGroup(g *gang) bool {
 
 // saysPreemptible returns what the PodGroup of the gang says, or the pod that is a gang of its own; nil for nothing.
 func (g *gang) saysPreemptible() *bool {
-	if !g.single {
+	if !g.isPod() {
 		if g.group == nil {
 			return nil
 		}

@@ -26,7 +26,7 @@ import (
 
 // lives reports whether a pod is bound and counts for the present life.
 func (g *gang) lives(p *pod) bool {
-	return p.goesWith() && (!p.Deleting || g.single) && !p.boundAlone()
+	return p.goesWith() && (!p.Deleting || g.isPod()) && !p.boundAlone()
 }
 
 // place counts a pod towards the minimum.
@@ -64,7 +64,7 @@ func (g *gang) countSucceeded(t *tally) {
 
 // finished reports whether the gang's last life got what it needed, and nothing is there for another one.
 func (g *gang) finished() bool {
-	return !g.single && g.group != nil && g.tally.unfinished == 0 && g.tally.succeeded >= g.minCount()
+	return !g.isPod() && g.group != nil && g.tally.unfinished == 0 && g.tally.succeeded >= g.minCount()
 }
 
 // endWords says how the pods of a gang have ended that has finished.

@@ -175,7 +175,7 @@ func (c *common) completeSince(g *gang) time.Time {
 
 // ids returns what names pods in a reservation, nothing for a gang of one.
 func ids(g *gang, pods []*pod) []uint64 {
-	if g.single || len(pods) == 0 {
+	if g.isPod() || len(pods) == 0 {
 		return nil
 	}
 	out := make([]uint64, 0, len(pods))

@@ -80,11 +80,11 @@ func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 	if g == nil {
 		return !p.sure
 	}
-	if !g.single && !g.ownerless.IsZero() {
+	if !g.isPod() && !g.ownerless.IsZero() {
 		return false
 	}
 	queue, known, _ := c.objects.GroupQueue(to)
-	return known && queue == g.queue && (g.name == to.Name || g.single && !p.ours && !g.charge.reserved)
+	return known && queue == g.queue && (g.name == to.Name || g.isPod() && !p.ours && !g.charge.reserved)
 }
 
 // resolveMembership finds the gang of a pod whose state or surroundings changed.
@@ -101,9 +101,9 @@ func (c *Core) resolveMembership(p *pod) {
 		switch {
 		case pinned != nil:
 			c.revote(c.objects.Withdraw(p.Entry))
-			if pinned.single {
+			if pinned.isPod() {
 				pinned.found()
-				pinned.orphan = false
+				pinned.becomePod(false)
 			}
 			c.join(p, pinned)
 			return
@@ -137,12 +137,13 @@ func (c *Core) resolveMembership(p *pod) {
 			queue = g.queue
 		}
 		g.found()
-		g.orphan = orphan
+		g.becomePod(orphan)
 		g.seeQueue(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	case relevant && known && c.active[api.BucketOf(queue)]:
 		g = c.newGang(p.UID, queue, intake.Name{Namespace: p.Namespace, Name: p.Name})
-		g.single, g.orphan, g.first = true, orphan, c.now
+		g.first = c.now
+		g.becomePod(orphan)
 		g.seeQueue(queue, c.objects.PodElsewhere(p.Entry) != "")
 		c.join(p, g)
 	default:

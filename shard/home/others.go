@@ -65,7 +65,7 @@ func (c *common) waitsForFirst(g *gang) bool {
 
 // mayChoose reports whether any of a gang's pods will do for its minimum.
 func mayChoose(g *gang) bool {
-	return !g.single && g.group != nil && len(g.group.Roles) == 0 && g.group.Slice.Key == "" &&
+	return !g.isPod() && g.group != nil && len(g.group.Roles) == 0 && g.group.Slice.Key == "" &&
 		!g.charge.claimed() && g.claim == nil
 }
 
@@ -121,7 +121,7 @@ func (s *search) scatters() bool { return s.order >= firstDrawn && s.order%2 == 
 // reorders lets go of what a gang holds, and has its pods tried in another order, if that may help.
 func (c *searchers) reorders(g *gang) bool {
 	s := &g.search
-	if g.single || g.started || g.charge.claimed() || g.claim != nil {
+	if g.isPod() || g.started || g.charge.claimed() || g.claim != nil {
 		return false
 	}
 	if s.orders >= s.ordersNow() || c.now.Before(s.reorder) || !unlike(g, false) {
@@ -327,7 +327,7 @@ func unlike(g *gang, all bool) bool {
 // nextOrder has the pods of a gang tried in another order when they are tried next: where they were to go, they may
 // not go together.
 func (g *gang) nextOrder() {
-	if s := &g.search; !g.single && !g.started && unlike(g, false) {
+	if s := &g.search; !g.isPod() && !g.started && unlike(g, false) {
 		s.turnOrder()
 	}
 }

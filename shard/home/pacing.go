@@ -142,7 +142,7 @@ func (c *Core) keepPace(g *gang) {
 	if g.since.IsZero() {
 		return
 	}
-	if p := c.pods[g.id]; g.moving() || g.single && p != nil && !p.Finished {
+	if p := c.pods[g.id]; g.moving() || g.isPod() && p != nil && !p.Finished {
 		c.paces.put(g.id, edits{count: g.edits.count, last: g.edits.last, pause: g.edits.pause})
 	}
 }

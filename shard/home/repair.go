@@ -34,7 +34,7 @@ import (
 // isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
 // nothing that would take its place.
 func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
-	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.single {
+	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.isPod() {
 		return p.lost
 	}
 	over := time.Unix(p.End.At, 0)
@@ -71,7 +71,7 @@ func (g *gang) isShortOf() int {
 	if !g.started && g.state == binding && !g.partly {
 		return 0
 	}
-	if g.single || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
+	if g.isPod() || g.tally.alive == 0 || g.group == nil || g.group.Deleting || g.leaving() {
 		return 0
 	}
 	return max(0, g.minCount()-g.tally.alive-g.tally.succeeded)

@@ -14,14 +14,12 @@ import "basalt.dev/basalt/api"
 type repeller struct {
 	class      *api.Class // that has them
 	namespaces []string
-	any        bool
 }
 
 // repellers are all of them.
 type repellers struct {
 	pods     map[string]repeller // by UID
 	about    map[string]int      // pods with terms about a namespace
-	any      int                 // pods with terms about namespaces with some labels
 	labelled map[labelled]*api.Class
 	may      map[string]map[string]string // the labels of namespaces that may repel pods of others
 
@@ -32,6 +30,9 @@ type labelled struct {
 	class  *api.Class
 	labels *api.Labels
 }
+
+// anyNamespace stands for the namespaces that have some labels.
+const anyNamespace = ""
 
 // maxLabelled is how many classes with labels are remembered.
 const maxLabelled = 4096
@@ -51,9 +52,6 @@ func (c *rules) noteRepeller(uid string, p *api.Pod) {
 				delete(x.about, namespace)
 			}
 		}
-		if old.any {
-			x.any--
-		}
 	}
 	if !repels {
 		return
@@ -70,16 +68,15 @@ func (c *rules) noteRepeller(uid string, p *api.Pod) {
 		for _, namespace := range namespaces {
 			named[namespace] = true
 		}
-		r.any = r.any || any
+		if any {
+			named[anyNamespace] = true
+		}
 	}
 	r.namespaces = api.SortedKeys(named)
-	fresh := r.any && x.any == 0
+	fresh := false
 	for _, namespace := range r.namespaces {
 		fresh = fresh || x.about[namespace] == 0
 		x.about[namespace]++
-	}
-	if r.any {
-		x.any++
 	}
 	x.pods[uid] = r
 	if fresh {
@@ -91,7 +88,7 @@ func (c *rules) noteRepeller(uid string, p *api.Pod) {
 func (c *rules) wakeUnsaid(strangers uint64) {
 	c.repellers.strangers = strangers
 	c.shards.room++
-	c.shards.roomGrew = true
+	c.shards.changed = true
 }
 
 // noteRight takes the labels of a namespace.
@@ -139,7 +136,7 @@ func (c *rules) ask(pods []*pod) {
 		}
 		p.asked = p.Class
 		constrained := len(p.Class.Repels)+len(p.Class.Joins) > 0
-		if constrained || x.any > 0 || x.about[p.Namespace] > 0 || c.topology.Concerned(p.Namespace) {
+		if constrained || x.about[anyNamespace] > 0 || x.about[p.Namespace] > 0 || c.topology.Concerned(p.Namespace) {
 			p.asked = x.labelledAs(p)
 		}
 	}

@@ -298,7 +298,7 @@ func (g *gang) mayClaim() bool {
 
 // names reports whether the reservation is for a pod. Of a gang of one it is for the pod that gave the gang its UID.
 func (ch *charge) names(g *gang, p *pod) bool {
-	if g.single {
+	if g.isPod() {
 		return p.UID == g.id
 	}
 	_, found := slices.BinarySearch(ch.pods, p.id)
@@ -358,7 +358,7 @@ type reserveCall struct {
 
 // covers reports whether the reservation would name all of these pods, if the request were granted.
 func (a *reserveCall) covers(g *gang, pods []*pod) bool {
-	return g.single || !slices.ContainsFunc(pods, func(p *pod) bool {
+	return g.isPod() || !slices.ContainsFunc(pods, func(p *pod) bool {
 		_, found := slices.BinarySearch(a.names, p.id)
 		return !found
 	})

@@ -222,7 +222,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		amounts = a.demand
 	}
 	ch := &g.charge
-	early := !g.single && len(ch.pods) == 0 // no pod was placed with that rank
+	early := !g.isPod() && len(ch.pods) == 0 // no pod was placed with that rank
 	ch.grant(c.now, a, m, amounts, early)
 	ch.forgetCondemned()
 	if len(a.pods) > 0 {

@@ -22,12 +22,20 @@ const (
 	rollBack               // it is closed: what is bound is evicted
 )
 
+// stays is what becomes of the rooms of a gang that retreats.
+type stays uint8
+
+const (
+	roomsGo             stays = iota
+	roomsStay                 // others left for the gang (R29)
+	roomsStayWithAnyone       // likewise, and a shard that has some may be gone: its heirs have them
+)
+
 // withdraw is a Withdraw that was sent to several shards.
 type withdraw struct {
 	why     cause
 	serial  uint64 // 0 if nobody was asked for anything
-	keep    bool   // rooms stay: others left for the gang (R29)
-	all     bool   // to every member of the table: what a shard that is gone wrote is with its heirs
+	rooms   stays
 	waiting map[api.Incarnation]*call
 	again   map[api.Incarnation]*call  // shards with Bindings to resolve, asked once more: BindResults may be lost
 	sent    map[string]api.Incarnation // pods whose Bindings were sent, and the shard that will resolve them
@@ -62,10 +70,11 @@ func (c *Core) retreat(g *gang, why cause) {
 		g.withdraw = &withdraw{why: why}
 		return
 	}
-	w := &withdraw{why: why, keep: keep, serial: c.serial(g),
+	w := &withdraw{why: why, serial: c.serial(g),
 		waiting: map[api.Incarnation]*call{}, again: map[api.Incarnation]*call{}, sent: map[string]api.Incarnation{}}
+	all := false // are asked: what a shard that is gone wrote is with its heirs
 	for shard := range g.search.touched {
-		w.all = w.all || !c.isMember(shard)
+		all = all || !c.isMember(shard)
 	}
 	unknown := maps.Clone(g.unknown)
 	if unknown == nil {
@@ -73,7 +82,7 @@ func (c *Core) retreat(g *gang, why cause) {
 	}
 	maps.Copy(unknown, g.lost)
 	for _, p := range g.members {
-		w.all = w.all || p.stage == committed && !c.isMember(p.shard)
+		all = all || p.stage == committed && !c.isMember(p.shard)
 		if p.stage == committed {
 			unknown[p.UID] = true
 		} else if p.stage == bound {
@@ -83,10 +92,16 @@ func (c *Core) retreat(g *gang, why cause) {
 	w.pods = api.SortedKeys(unknown)
 	if c.table != nil {
 		for _, m := range c.table.Members {
-			if w.all || g.search.touched[m.Incarnation] {
+			if all || g.search.touched[m.Incarnation] {
 				w.waiting[m.Incarnation] = &call{}
 			}
 		}
+	}
+	switch {
+	case keep && all:
+		w.rooms = roomsStayWithAnyone
+	case keep:
+		w.rooms = roomsStay
 	}
 	g.withdraw = w
 	g.search.ends()

@@ -78,7 +78,7 @@ func (c *searchers) sleep(g *gang, never bool) {
 
 // reordered reports whether the gang has tried other orders. Then it lets go of what it holds before it sleeps, which
 // would wake it.
-func (s *search) reordered(g *gang) bool { return s.order > 0 && !g.started && !g.single }
+func (s *search) reordered(g *gang) bool { return s.order > 0 && !g.started && !g.isPod() }
 
 // fails ends a search that found too little: further domains are tried in the next one.
 func (s *search) fails() {
@@ -119,7 +119,7 @@ func (c *searchers) hasten(g *gang) {
 	case s == nil:
 		return
 	case s.latest.IsZero(): // it does not wait for room
-		s.nodes, c.shards.nodesMoved = c.shards.nodes-1, true
+		s.nodes, c.shards.changed = c.shards.nodes-1, true
 	default:
 		s.room = c.shards.room - 1 // which only grows
 	}
@@ -211,11 +211,11 @@ func (c *searchers) over(s *sleep) bool {
 func (c *searchers) wakeSleepers() {
 	c.feed()
 	c.wakeNext()
-	if !c.shards.roomGrew && !c.shards.nodesMoved || c.now.Before(c.lookAgain) {
+	if !c.shards.changed || c.now.Before(c.lookAgain) {
 		return
 	}
 	c.lookAgain = c.now.Add(time.Duration(len(c.sleepers)) * lookPerSleeper)
-	c.shards.roomGrew, c.shards.nodesMoved = false, false
+	c.shards.changed = false
 	awake, asleep := best{most: 64}, best{most: c.cfg.InFlight}
 	for _, g := range c.sleepers {
 		switch s := g.search.sleep; {
@@ -226,7 +226,7 @@ func (c *searchers) wakeSleepers() {
 		case !s.early.IsZero() && s.room != c.shards.room && s.early.Before(s.notBefore):
 			asleep.add(g)
 		case s.latest.IsZero() && s.nodes != c.shards.nodes:
-			c.shards.nodesMoved = true // not yet
+			c.shards.changed = true // not yet
 		}
 	}
 	pods := c.podsInFlight
@@ -240,7 +240,7 @@ func (c *searchers) wakeSleepers() {
 	for _, g := range awake.sorted() {
 		c.touch(g)
 	}
-	c.shards.roomGrew = awake.full()
+	c.shards.changed = c.shards.changed || awake.full()
 }
 
 // lookPerSleeper is the pause between two examinations of all sleepers, for each of them: some 100 times what one costs.

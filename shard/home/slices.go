@@ -202,10 +202,10 @@ func (x *survey) slice(w wanted, pin []string, but *tried) (a *area, put int) {
 		all += n
 	}
 	best, at, put := fill(byTightness(outers, need), w, list, places, all)
-	if put == 0 || put < len(w.parts) && !w.part {
+	if put == 0 || put < len(w.parts) && w.fails != failsParts {
 		return nil, put
 	}
-	a = &area{survey: x, of: map[string]*room{}, parts: w.parts, values: best.values, part: w.part}
+	a = &area{survey: x, of: map[string]*room{}, parts: w.parts, values: best.values, fails: w.fails}
 	for i, d := range at {
 		if d >= 0 {
 			for _, p := range w.parts[i].pods {
@@ -291,7 +291,7 @@ func fill(outers []*outer, w wanted, list []pack.Slice, places map[string]place,
 	pods := 0
 	for _, together := range []bool{true, false} {
 		for _, o := range outers {
-			if o.has < all && !w.part && best != nil {
+			if o.has < all && w.fails != failsParts && best != nil {
 				continue
 			}
 			rooms := make([][]int64, len(o.rooms))
@@ -445,7 +445,7 @@ func (g *gang) seeks(p *pod) bool {
 // again.
 func (g *gang) forgetParts() {
 	a := g.search.area
-	if a == nil || a.of == nil || !a.part {
+	if a == nil || a.of == nil || a.fails != failsParts {
 		return
 	}
 	for _, o := range a.parts {

@@ -18,13 +18,12 @@ import (
 type shards struct {
 	*common
 
-	summaries  map[api.Incarnation]*summary
-	owned      map[api.Incarnation]int // buckets of each member
-	tableAt    time.Time
-	room       uint64 // grows when a shard reports that capacity was freed
-	roomGrew   bool
-	nodes      uint64 // grows when a shard's nodes changed
-	nodesMoved bool
+	summaries map[api.Incarnation]*summary
+	owned     map[api.Incarnation]int // buckets of each member
+	tableAt   time.Time
+	room      uint64 // grows when a shard reports that capacity was freed
+	nodes     uint64 // grows when a shard's nodes changed
+	changed   bool   // one of them did, and not all sleepers were looked through since
 }
 
 // summary is what a node shard announced last.
@@ -195,12 +194,12 @@ func (c *shards) onSummary(from api.Incarnation, m *wire.Summary) {
 	c.summaries[from] = s
 	if old == nil || m.GetRoomVersion() != old.said.GetRoomVersion() {
 		c.room++
-		c.roomGrew = true
+		c.changed = true
 	}
 	if old == nil || m.GetNodes() != old.said.GetNodes() || !s.allocatable.Equal(old.allocatable) || !s.largest.Equal(old.largest) ||
 		m.GetNodesVersion() != old.said.GetNodesVersion() || m.GetTableEpoch() != old.said.GetTableEpoch() {
 		c.nodes++
-		c.nodesMoved = true
+		c.changed = true
 	}
 }
 

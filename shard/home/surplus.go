@@ -27,7 +27,7 @@ const surplusAtMost = 3072
 // least is how many pods of a gang have to stay when it gives up single ones, 0 if it is evicted as a whole or not at all: it has not started,
 // says so, or counts its minimum otherwise.
 func (g *gang) least() int {
-	if !g.started || g.single || g.group == nil || g.gone ||
+	if !g.started || g.isPod() || g.group == nil || g.kind == goneGroup ||
 		g.group.Whole || len(g.group.Roles) > 0 || len(g.group.Floor) > 0 || !g.preemptible() {
 		return 0
 	}

@@ -121,7 +121,7 @@ func (c *domains) sendProbe(x *survey) {
 // time either. Else each level of domains would cost a gang Config.SkipAfter.
 func (c *domains) toldAll(x *survey) bool {
 	for shard := range x.open {
-		if !x.told || !c.surveys.silent[shard] {
+		if x.heard == heardNothing || !c.surveys.silent[shard] {
 			return false
 		}
 	}
@@ -135,8 +135,10 @@ func (c *domains) onProbed(from api.Incarnation, m *wire.Probed) {
 		return
 	}
 	delete(x.open, from)
-	x.told = true
-	x.later, x.more, x.labelled = x.later || m.GetLater(), x.more || m.GetMore(), x.labelled || !m.GetUnlabelled()
+	x.later, x.more = x.later || m.GetLater(), x.more || m.GetMore()
+	if x.heard = max(x.heard, heardAnswer); !m.GetUnlabelled() {
+		x.heard = heardLabels
+	}
 	for _, d := range m.GetDomains() {
 		if len(d.GetValues()) != len(x.keys) || len(d.GetPods()) != len(x.classes) {
 			continue

@@ -351,16 +351,18 @@ func (c *takeover) boundOf(r *wire.ReservationRecord) []string {
 func (c *Core) newStray(ref *wire.GangRef, labels bool) *gang {
 	g := c.newGang(ref.GetUid(), ref.GetQueue(),
 		intake.Name{Namespace: ref.GetNamespace(), Name: ref.GetName(), Kind: api.GroupKind(ref.GetKind())})
-	g.single = ref.GetSingle()
 	g.strays(c.now)
-	if ref.GetSingle() || g.name.Kind == api.ImpliedGroup { // all pods are known: it is gone
+	if ref.GetSingle() {
+		g.becomePod(false)
+	}
+	if g.isPod() || g.name.Kind == api.ImpliedGroup { // all pods are known: it is gone
 		g.strays(c.now.Add(-c.cfg.StrayAfter))
 	}
 	if grp := c.objects.Group(g.name); grp != nil && grp.UID == g.id {
 		c.homeGroup(grp) // its queue is another one now
 		return g
 	}
-	if !labels || g.single {
+	if !labels || g.isPod() {
 		return g
 	}
 	// Pods that were bound for it, when its PodGroup is gone, are still charged to it.
