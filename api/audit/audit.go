@@ -27,7 +27,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"basalt.dev/basalt/api"
@@ -116,7 +116,7 @@ type Config struct {
 	Keep int
 }
 
-// Event is something seen: StoreRevision, PodSeen and the like, Tick.
+// Event is something seen: StoreRevision, Seen and the like, Tick.
 type Event interface{ event() }
 
 type (
@@ -137,34 +137,12 @@ type (
 		CreateRevision int64
 		ModRevision    int64
 	}
-	// PodsReplaced is a new list: pods that it does not name are gone. The others likewise.
-	PodsReplaced struct{ Pods []*v1.Pod }
-	PodSeen      struct{ Pod *v1.Pod }
-	PodGone      struct{ Pod *v1.Pod }
-
-	NodesReplaced struct{ Nodes []*v1.Node }
-	NodeSeen      struct{ Node *v1.Node }
-	NodeGone      struct{ Node *v1.Node }
-
-	NamespacesReplaced struct{ Namespaces []*v1.Namespace }
-	NamespaceSeen      struct{ Namespace *v1.Namespace }
-	NamespaceGone      struct{ Namespace *v1.Namespace }
-
-	ClaimsReplaced struct{ Claims []*v1.PersistentVolumeClaim }
-	ClaimSeen      struct{ Claim *v1.PersistentVolumeClaim }
-	ClaimGone      struct{ Claim *v1.PersistentVolumeClaim }
-
-	VolumesReplaced struct{ Volumes []*v1.PersistentVolume }
-	VolumeSeen      struct{ Volume *v1.PersistentVolume }
-	VolumeGone      struct{ Volume *v1.PersistentVolume }
-
-	CSINodesReplaced struct{ CSINodes []*storagev1.CSINode }
-	CSINodeSeen      struct{ CSINode *storagev1.CSINode }
-	CSINodeGone      struct{ CSINode *storagev1.CSINode }
-
-	QueuesReplaced struct{ Queues []*v1beta1.Queue }
-	QueueSeen      struct{ Queue *v1beta1.Queue }
-	QueueGone      struct{ Queue *v1beta1.Queue }
+	// Listed is a new list of pods, nodes, namespaces, claims, volumes, CSINodes or Queues: those that it does not name are
+	// gone.
+	Listed[T metav1.Object] struct{ Objects []T }
+	// Seen is one of them as it is now, and Gone one that is gone.
+	Seen[T metav1.Object] struct{ Object T }
+	Gone[T metav1.Object] struct{ Object T }
 
 	// PodGroupsReplaced is a list of PodGroups of one kind. Those of another kind than Basalt's are given as Basalt's, without a status.
 	PodGroupsReplaced struct {
@@ -184,32 +162,14 @@ type (
 	Tick struct{ Blind bool }
 )
 
-func (StoreRevision) event()      {}
-func (PodsReplaced) event()       {}
-func (PodSeen) event()            {}
-func (PodGone) event()            {}
-func (NodesReplaced) event()      {}
-func (NodeSeen) event()           {}
-func (NodeGone) event()           {}
-func (NamespacesReplaced) event() {}
-func (NamespaceSeen) event()      {}
-func (NamespaceGone) event()      {}
-func (ClaimsReplaced) event()     {}
-func (ClaimSeen) event()          {}
-func (ClaimGone) event()          {}
-func (VolumesReplaced) event()    {}
-func (VolumeSeen) event()         {}
-func (VolumeGone) event()         {}
-func (CSINodesReplaced) event()   {}
-func (CSINodeSeen) event()        {}
-func (CSINodeGone) event()        {}
-func (QueuesReplaced) event()     {}
-func (QueueSeen) event()          {}
-func (QueueGone) event()          {}
-func (PodGroupsReplaced) event()  {}
-func (PodGroupSeen) event()       {}
-func (PodGroupGone) event()       {}
-func (Tick) event()               {}
+func (StoreRevision) event()     {}
+func (Listed[T]) event()         {}
+func (Seen[T]) event()           {}
+func (Gone[T]) event()           {}
+func (PodGroupsReplaced) event() {}
+func (PodGroupSeen) event()      {}
+func (PodGroupGone) event()      {}
+func (Tick) event()              {}
 
 // Auditor is the judging core.
 type Auditor struct {
@@ -249,32 +209,30 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 	switch e := e.(type) {
 	case StoreRevision:
 		a.storeRevision(e)
-	case PodsReplaced:
-		a.podsReplaced(e.Pods)
-	case PodSeen:
-		a.podSeen(e.Pod)
-	case PodGone:
-		a.podGone(string(e.Pod.UID))
-	case NodesReplaced:
-		a.nodesReplaced(e.Nodes)
-	case NodeSeen:
-		a.nodeSeen(e.Node)
-	case NodeGone:
-		a.nodeGone(e.Node.Name)
-	case NamespacesReplaced:
-		a.spacesReplaced(e.Namespaces)
-	case NamespaceSeen:
-		a.spaceSeen(e.Namespace)
-	case NamespaceGone:
-		delete(a.cluster.spaces, e.Namespace.Name)
-	case ClaimsReplaced, ClaimSeen, ClaimGone, VolumesReplaced, VolumeSeen, VolumeGone, CSINodesReplaced, CSINodeSeen, CSINodeGone:
-		a.storageEvent(e)
-	case QueuesReplaced:
-		a.queuesReplaced(e.Queues)
-	case QueueSeen:
-		a.queueSeen(e.Queue)
-	case QueueGone:
-		a.queueGone(e.Queue.Name, string(e.Queue.UID))
+	case Listed[*v1.Pod]:
+		a.podsReplaced(e.Objects)
+	case Seen[*v1.Pod]:
+		a.podSeen(e.Object)
+	case Gone[*v1.Pod]:
+		a.podGone(string(e.Object.UID))
+	case Listed[*v1.Node]:
+		a.nodesReplaced(e.Objects)
+	case Seen[*v1.Node]:
+		a.nodeSeen(e.Object)
+	case Gone[*v1.Node]:
+		a.nodeGone(e.Object.Name)
+	case Listed[*v1.Namespace]:
+		a.spacesReplaced(e.Objects)
+	case Seen[*v1.Namespace]:
+		a.spaceSeen(e.Object)
+	case Gone[*v1.Namespace]:
+		delete(a.cluster.spaces, e.Object.Name)
+	case Listed[*v1beta1.Queue]:
+		a.queuesReplaced(e.Objects)
+	case Seen[*v1beta1.Queue]:
+		a.queueSeen(e.Object)
+	case Gone[*v1beta1.Queue]:
+		a.queueGone(e.Object.Name, string(e.Object.UID))
 	case PodGroupsReplaced:
 		a.podGroupsReplaced(e)
 	case PodGroupSeen:
@@ -283,6 +241,8 @@ func (a *Auditor) Observe(now time.Time, e Event) {
 		a.podGroupGone(string(e.PodGroup.UID))
 	case Tick:
 		a.tick(e.Blind)
+	default:
+		a.storageEvent(e)
 	}
 }
 

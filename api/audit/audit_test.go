@@ -46,7 +46,7 @@ func newWorld(t *testing.T, cfg audit.Config) *world {
 	w.assign(func(b api.BucketID) int { return int(b % 2) })
 	w.limits("team", 1, map[string]int64{"cpu": 10000})
 	w.limits("team.a", 1, map[string]int64{"cpu": 8000, "memory": 8 * gi})
-	w.a.Observe(w.now, audit.PodsReplaced{})
+	w.a.Observe(w.now, audit.Listed[*v1.Pod]{})
 	w.a.Observe(w.now, audit.PodGroupsReplaced{})
 	for _, n := range []string{"n1", "n2"} {
 		w.node(n, "4")
@@ -151,7 +151,7 @@ func (w *world) limitUsers(queue string, limits ...*wire.UserLimit) {
 
 // userQueue shows the Queue team, in which each user may have so many cores.
 func (w *world) userQueue(cpu string) {
-	w.a.Observe(w.now, audit.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team",
+	w.a.Observe(w.now, audit.Seen[*v1beta1.Queue]{Object: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team",
 		UID: "u-team", Finalizers: []string{v1beta1.FinalizerCharged}}, Spec: v1beta1.QueueSpec{
 		UserLimits: []v1beta1.UserLimit{{Each: true, Capability: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}}})
 	w.pass(time.Minute)
@@ -182,7 +182,7 @@ func (w *world) intend(n int, gang string, cpu int64, where map[string]string, c
 }
 
 func (w *world) node(name, cpu string) {
-	w.a.Observe(w.now, audit.NodeSeen{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+	w.a.Observe(w.now, audit.Seen[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")}}}})
 }
 
@@ -195,7 +195,7 @@ func (w *world) pod(uid, cpu string, change ...func(*v1.Pod)) {
 	for _, f := range change {
 		f(p)
 	}
-	w.a.Observe(w.now, audit.PodSeen{Pod: p})
+	w.a.Observe(w.now, audit.Seen[*v1.Pod]{Object: p})
 }
 
 func on(node string) func(*v1.Pod) {
@@ -222,7 +222,7 @@ func done(p *v1.Pod)    { p.Status.Phase = v1.PodSucceeded }
 func foreign(p *v1.Pod) { p.Spec.SchedulerName = "other" }
 
 func (w *world) gone(uid string) {
-	w.a.Observe(w.now, audit.PodGone{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}})
+	w.a.Observe(w.now, audit.Gone[*v1.Pod]{Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}})
 }
 
 func (w *world) group(uid, name string, min int32) {
@@ -233,7 +233,7 @@ func (w *world) group(uid, name string, min int32) {
 }
 
 func (w *world) status(epoch int64, writer string, sequence int64) {
-	w.a.Observe(w.now, audit.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"},
+	w.a.Observe(w.now, audit.Seen[*v1beta1.Queue]{Object: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "team"},
 		Status: &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: epoch, Writer: writer, Sequence: sequence}}}})
 }
 
@@ -861,7 +861,7 @@ func TestAuditorComesLate(t *testing.T) {
 	bound := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "g", Namespace: "ns", Name: "g"}, Spec: v1.PodSpec{SchedulerName: "basalt", NodeName: "n1",
 		Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("9")}}}}}}
 	on("n1")(bound)
-	a.Observe(now, audit.PodsReplaced{Pods: []*v1.Pod{bound}})
+	a.Observe(now, audit.Listed[*v1.Pod]{Objects: []*v1.Pod{bound}})
 	for range 200 {
 		now = now.Add(time.Second)
 		a.Observe(now, audit.Tick{})

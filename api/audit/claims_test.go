@@ -92,7 +92,7 @@ func lacking(cores int64) change {
 
 // stands has a gang of two run, and lose a pod.
 func stands(w *world) {
-	w.a.Observe(w.now, audit.PodsReplaced{})
+	w.a.Observe(w.now, audit.Listed[*v1.Pod]{})
 	w.share("team", -1, -1, -1, nil)
 	w.node("n", "8")
 	w.group("g", "j", 2)
@@ -692,7 +692,7 @@ func TestAuditorComparesPolicies(t *testing.T) {
 			w.coordinate(map[string]proto.Message{"queues/lab": &wire.LimitsRecord{Queue: "lab", Uid: "u", Policy: test.force}})
 			q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "lab", UID: "u", Finalizers: []string{v1beta1.FinalizerCharged}}}
 			test.queue(&q.Spec)
-			w.a.Observe(w.now, audit.QueueSeen{Queue: q})
+			w.a.Observe(w.now, audit.Seen[*v1beta1.Queue]{Object: q})
 			w.pass(2 * time.Minute)
 			w.check(t, test.want, "the policy is")
 		})

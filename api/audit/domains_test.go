@@ -51,7 +51,7 @@ func (w *world) namespace(name, team string) {
 
 func (w *world) space(name string, labels map[string]string) {
 	o := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	w.a.Observe(w.now, audit.NamespaceSeen{Namespace: o})
+	w.a.Observe(w.now, audit.Seen[*v1.Namespace]{Object: o})
 }
 
 // mayRepel shows a namespace that has had the right to repel others for a while.
@@ -174,7 +174,7 @@ func TestDomains(t *testing.T) {
 		{"affinity: the node of its pod was removed a moment ago", "", "", func(w *world) {
 			w.place(1, "o", "m1", a)
 			w.place(2, "p", "n1", a)
-			w.a.Observe(w.now, audit.NodeGone{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}})
 			w.place(3, "q", "n2", friend)
 		}},
 		{"affinity: another namespace", audit.Affinity, "ns/q", func(w *world) { w.place(1, "p", "n1", a, elsewhere); w.place(2, "q", "n2", friend) }},
@@ -216,7 +216,7 @@ func TestDomains(t *testing.T) {
 		}},
 		{"anti-affinity over zones: its node was away meanwhile", "", "", func(w *world) {
 			w.place(1, "p", "n1", a, repels("a", zone))
-			w.a.Observe(w.now, audit.NodeGone{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}})
 			w.pass(short)
 			w.place(2, "q", "n2", a, repels("a", zone))
 			w.labelled("n1", "z1")
@@ -295,13 +295,13 @@ func TestDomains(t *testing.T) {
 			w.place(2, "m", "m1", a)
 			w.place(3, "l", "l1", a)
 			w.gone("l")
-			w.a.Observe(w.now, audit.NodeGone{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "l1"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "l1"}}})
 			w.place(4, "q", "n2", a, even)
 		}},
 		{"spread: a zone whose only node was away meanwhile", "", "", func(w *world) {
 			w.place(1, "p", "n1", a)
 			w.place(2, "m", "m1", a)
-			w.a.Observe(w.now, audit.NodeGone{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "l1"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "l1"}}})
 			w.pass(long)
 			w.place(3, "q", "n2", a, even)
 			w.labelled("l1", "z3")

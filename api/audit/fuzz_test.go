@@ -30,11 +30,11 @@ func FuzzObserve(f *testing.F) {
 				{Key: key, Value: value, Deleted: how&4 != 0, CreateRevision: w.revision, ModRevision: w.revision}}})
 			pod := &v1.Pod{}
 			if pod.Unmarshal(object) == nil {
-				w.a.Observe(w.now, audit.PodSeen{Pod: pod})
+				w.a.Observe(w.now, audit.Seen[*v1.Pod]{Object: pod})
 			}
 			node := &v1.Node{}
 			if node.Unmarshal(object) == nil {
-				w.a.Observe(w.now, audit.NodeSeen{Node: node})
+				w.a.Observe(w.now, audit.Seen[*v1.Node]{Object: node})
 			}
 			w.pass(time.Minute)
 		}

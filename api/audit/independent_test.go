@@ -27,7 +27,7 @@ func (w *world) queue(change ...func(*v1beta1.Queue)) {
 	for _, f := range change {
 		f(q)
 	}
-	w.a.Observe(w.now, audit.QueueSeen{Queue: q})
+	w.a.Observe(w.now, audit.Seen[*v1beta1.Queue]{Object: q})
 }
 
 // says gives the Queue a status.
@@ -42,7 +42,7 @@ func says(cpu string, gangs int32, sequence int64) func(*v1beta1.Queue) {
 func (w *world) shows(name string, change func(*v1.Node)) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}}}
 	change(n)
-	w.a.Observe(w.now, audit.NodeSeen{Node: n})
+	w.a.Observe(w.now, audit.Seen[*v1.Node]{Object: n})
 }
 
 // bind takes a gang of one through its whole way, and lets what lasts be judged.
@@ -434,7 +434,7 @@ func TestLateAuditorFindsWhoPays(t *testing.T) {
 				pods = append(pods, &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "ns", Name: uid, ResourceVersion: "1", Labels: map[string]string{api.LabelPodGroup: "nobody"}},
 					Spec: v1.PodSpec{NodeName: "n1", SchedulerName: "basalt", Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}}}}})
 			}
-			w.a.Observe(w.now, audit.PodsReplaced{Pods: pods})
+			w.a.Observe(w.now, audit.Listed[*v1.Pod]{Objects: pods})
 			w.a.Observe(w.now, audit.PodGroupsReplaced{})
 			w.pass(2 * time.Minute)
 			report := w.a.Report()

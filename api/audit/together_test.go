@@ -115,7 +115,7 @@ func TestTogether(t *testing.T) {
 			w.labels("n2", "z2", "")
 		}},
 		{"a node left, and came back with other labels", "", true, func(w *world) {
-			w.a.Observe(w.now, audit.NodeGone{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}})
 			w.labels("n2", "z2", "")
 			w.shaped(2, inZone)
 			w.starts(1, "p@n1", "q@n2")

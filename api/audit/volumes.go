@@ -63,38 +63,38 @@ func newVolumes() volumes {
 func (a *Auditor) storageEvent(e Event) {
 	s := &a.volumes
 	switch e := e.(type) {
-	case ClaimsReplaced:
+	case Listed[*v1.PersistentVolumeClaim]:
 		old := s.claims
 		s.claims = map[string]claimed{}
-		for _, c := range e.Claims {
+		for _, c := range e.Objects {
 			a.claimSeen(c, old)
 		}
-	case ClaimSeen:
-		a.claimSeen(e.Claim, s.claims)
-	case ClaimGone:
-		delete(s.claims, e.Claim.Namespace+"/"+e.Claim.Name)
-	case VolumesReplaced:
+	case Seen[*v1.PersistentVolumeClaim]:
+		a.claimSeen(e.Object, s.claims)
+	case Gone[*v1.PersistentVolumeClaim]:
+		delete(s.claims, e.Object.Namespace+"/"+e.Object.Name)
+	case Listed[*v1.PersistentVolume]:
 		clear(s.volumes)
-		for _, v := range e.Volumes {
+		for _, v := range e.Objects {
 			a.volumeSeen(v)
 		}
-	case VolumeSeen:
-		a.volumeSeen(e.Volume)
-	case VolumeGone:
-		delete(s.volumes, e.Volume.Name)
-	case CSINodesReplaced:
+	case Seen[*v1.PersistentVolume]:
+		a.volumeSeen(e.Object)
+	case Gone[*v1.PersistentVolume]:
+		delete(s.volumes, e.Object.Name)
+	case Listed[*storagev1.CSINode]:
 		old := s.limits
 		s.limits = map[string]*attachable{}
-		for _, n := range e.CSINodes {
+		for _, n := range e.Objects {
 			if was := old[n.Name]; was != nil {
 				s.limits[n.Name] = was
 			}
 			a.csiNodeSeen(n)
 		}
-	case CSINodeSeen:
-		a.csiNodeSeen(e.CSINode)
-	case CSINodeGone:
-		delete(s.limits, e.CSINode.Name)
+	case Seen[*storagev1.CSINode]:
+		a.csiNodeSeen(e.Object)
+	case Gone[*storagev1.CSINode]:
+		delete(s.limits, e.Object.Name)
 	}
 }
 

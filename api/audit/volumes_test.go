@@ -31,8 +31,8 @@ func (w *world) claim(name, in string, modes ...v1.PersistentVolumeAccessMode) {
 		v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 			{Key: zone, Operator: v1.NodeSelectorOpIn, Values: []string{in}}}}}}}
 	}
-	w.a.Observe(w.now, audit.VolumeSeen{Volume: v})
-	w.a.Observe(w.now, audit.ClaimSeen{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolume]{Object: v})
+	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: v.Name, AccessModes: modes}}})
 }
 
@@ -43,7 +43,7 @@ func (w *world) ebs(name, in string) {
 	v.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws:///vol-" + name}
 	v.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 		{Key: v1.LabelFailureDomainBetaZone, Operator: v1.NodeSelectorOpIn, Values: []string{in}}}}}}}
-	w.a.Observe(w.now, audit.VolumeSeen{Volume: v})
+	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolume]{Object: v})
 }
 
 // migrates has a node take one volume of EBS, whose plugin it has migrated, and have its label.
@@ -52,13 +52,13 @@ func (w *world) migrates(node string) {
 	w.shows(node, func(n *v1.Node) {
 		n.Labels = map[string]string{v1.LabelHostname: node, "topology.ebs.csi.aws.com/zone": zones[node]}
 	})
-	w.a.Observe(w.now, audit.CSINodeSeen{CSINode: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/aws-ebs"}},
+	w.a.Observe(w.now, audit.Seen[*storagev1.CSINode]{Object: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/aws-ebs"}},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}}}}})
 }
 
 // takes has a node take so many volumes.
 func (w *world) takes(node string, count int32) {
-	w.a.Observe(w.now, audit.CSINodeSeen{CSINode: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
+	w.a.Observe(w.now, audit.Seen[*storagev1.CSINode]{Object: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "d", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}}}})
 }
 
@@ -120,7 +120,7 @@ func TestVolumes(t *testing.T) {
 		{"its claim was made anew afterwards", "", "", func(w *world) {
 			w.claim("c", "z1")
 			w.place(1, "p", "n1", uses("c"))
-			w.a.Observe(w.now, audit.ClaimGone{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}})
 			w.now = w.now.Add(time.Millisecond)
 			w.claim("c", "z2")
 		}},
@@ -246,7 +246,7 @@ func TestIntentsAwaitVolumes(t *testing.T) {
 			if c.Spec.VolumeName = test.claim; test.claim != "" {
 				c.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 			}
-			w.a.Observe(w.now, audit.ClaimSeen{Claim: c})
+			w.a.Observe(w.now, audit.Seen[*v1.PersistentVolumeClaim]{Object: c})
 			uses := func(p *v1.Pod) {
 				p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 			}

@@ -147,34 +147,13 @@ func (a *Auditor) Run(ctx context.Context) error {
 		wg.Go(func() { run(klogCtx) })
 	}
 	coreClient := a.core.CoreV1().RESTClient()
-	start(reflect(a, coreClient, "nodes", &v1.Node{},
-		func(l []*v1.Node) audit.Event { return audit.NodesReplaced{Nodes: l} },
-		func(o *v1.Node) audit.Event { return audit.NodeSeen{Node: o} },
-		func(o *v1.Node) audit.Event { return audit.NodeGone{Node: o} }))
-	start(reflect(a, coreClient, "pods", &v1.Pod{},
-		func(l []*v1.Pod) audit.Event { return audit.PodsReplaced{Pods: l} },
-		func(o *v1.Pod) audit.Event { return audit.PodSeen{Pod: o} },
-		func(o *v1.Pod) audit.Event { return audit.PodGone{Pod: o} }))
-	start(reflect(a, coreClient, "namespaces", &v1.Namespace{},
-		func(l []*v1.Namespace) audit.Event { return audit.NamespacesReplaced{Namespaces: l} },
-		func(o *v1.Namespace) audit.Event { return audit.NamespaceSeen{Namespace: o} },
-		func(o *v1.Namespace) audit.Event { return audit.NamespaceGone{Namespace: o} }))
-	start(reflect(a, coreClient, "persistentvolumeclaims", &v1.PersistentVolumeClaim{},
-		func(l []*v1.PersistentVolumeClaim) audit.Event { return audit.ClaimsReplaced{Claims: l} },
-		func(o *v1.PersistentVolumeClaim) audit.Event { return audit.ClaimSeen{Claim: o} },
-		func(o *v1.PersistentVolumeClaim) audit.Event { return audit.ClaimGone{Claim: o} }))
-	start(reflect(a, coreClient, "persistentvolumes", &v1.PersistentVolume{},
-		func(l []*v1.PersistentVolume) audit.Event { return audit.VolumesReplaced{Volumes: l} },
-		func(o *v1.PersistentVolume) audit.Event { return audit.VolumeSeen{Volume: o} },
-		func(o *v1.PersistentVolume) audit.Event { return audit.VolumeGone{Volume: o} }))
-	start(reflect(a, a.core.StorageV1().RESTClient(), "csinodes", &storagev1.CSINode{},
-		func(l []*storagev1.CSINode) audit.Event { return audit.CSINodesReplaced{CSINodes: l} },
-		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeSeen{CSINode: o} },
-		func(o *storagev1.CSINode) audit.Event { return audit.CSINodeGone{CSINode: o} }))
-	start(reflectOurs(a, "queues",
-		func(l []*v1beta1.Queue) audit.Event { return audit.QueuesReplaced{Queues: l} },
-		func(o *v1beta1.Queue) audit.Event { return audit.QueueSeen{Queue: o} },
-		func(o *v1beta1.Queue) audit.Event { return audit.QueueGone{Queue: o} }))
+	start(reflect(a, coreClient, "nodes", &v1.Node{}))
+	start(reflect(a, coreClient, "pods", &v1.Pod{}))
+	start(reflect(a, coreClient, "namespaces", &v1.Namespace{}))
+	start(reflect(a, coreClient, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}))
+	start(reflect(a, coreClient, "persistentvolumes", &v1.PersistentVolume{}))
+	start(reflect(a, a.core.StorageV1().RESTClient(), "csinodes", &storagev1.CSINode{}))
+	start(reflectOurs(a, "queues", listed[*v1beta1.Queue], seen[*v1beta1.Queue], gone[*v1beta1.Queue]))
 	start(reflectOurs(a, "podgroups",
 		func(l []*v1beta1.PodGroup) audit.Event { return audit.PodGroupsReplaced{PodGroups: l} },
 		func(o *v1beta1.PodGroup) audit.Event { return audit.PodGroupSeen{PodGroup: o} },
@@ -423,8 +402,16 @@ func (a *Auditor) watchStoreOnce(ctx context.Context, next int64, seen *identity
 
 // ---- the API server
 
-func reflect[T runtime.Object](a *Auditor, client rest.Interface, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {
-	return reflectFrom(a, cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource, kind, replaced, seen, gone)
+func listed[T metav1.Object](l []T) audit.Event { return audit.Listed[T]{Objects: l} }
+func seen[T metav1.Object](o T) audit.Event     { return audit.Seen[T]{Object: o} }
+func gone[T metav1.Object](o T) audit.Event     { return audit.Gone[T]{Object: o} }
+
+func reflect[T interface {
+	metav1.Object
+	runtime.Object
+}](a *Auditor, client rest.Interface, resource string, kind T) (run func(context.Context), done chan struct{}) {
+	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	return reflectFrom(a, lw, resource, kind, listed[T], seen[T], gone[T])
 }
 
 func reflectFrom[T runtime.Object](a *Auditor, lw *cache.ListWatch, resource string, kind T, replaced func([]T) audit.Event, seen, gone func(T) audit.Event) (run func(context.Context), listed chan struct{}) {

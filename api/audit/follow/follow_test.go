@@ -90,8 +90,8 @@ func TestFollow(t *testing.T) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				switch e := e.(type) {
-				case audit.PodSeen:
-					s.pods[e.Pod.Name] = e.Pod.Spec.NodeName
+				case audit.Seen[*v1.Pod]:
+					s.pods[e.Object.Name] = e.Object.Spec.NodeName
 				case audit.StoreRevision:
 					s.last = e.Revision
 				}

@@ -45,15 +45,15 @@ func (v *view) observe(_ time.Time, e audit.Event) {
 		v.pods[string(p.UID)] = seenPod{p.Name, p.Spec.NodeName, p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed}
 	}
 	switch e := e.(type) {
-	case audit.PodsReplaced:
+	case audit.Listed[*v1.Pod]:
 		clear(v.pods)
-		for _, p := range e.Pods {
+		for _, p := range e.Objects {
 			seen(p)
 		}
-	case audit.PodSeen:
-		seen(e.Pod)
-	case audit.PodGone:
-		delete(v.pods, string(e.Pod.UID))
+	case audit.Seen[*v1.Pod]:
+		seen(e.Object)
+	case audit.Gone[*v1.Pod]:
+		delete(v.pods, string(e.Object.UID))
 	case audit.PodGroupSeen:
 		if e.PodGroup.Status == nil {
 			return

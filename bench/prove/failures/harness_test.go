@@ -170,24 +170,24 @@ func (v *view) observe(e audit.Event) {
 	switch e := e.(type) {
 	case audit.StoreRevision:
 		v.Store.Observe(e)
-	case audit.PodsReplaced:
+	case audit.Listed[*v1.Pod]:
 		clear(v.pods)
-		for _, p := range e.Pods {
+		for _, p := range e.Objects {
 			v.pod(p)
 		}
-	case audit.PodSeen:
-		v.pod(e.Pod)
-	case audit.PodGone:
-		delete(v.pods, e.Pod.UID)
-	case audit.NodesReplaced:
+	case audit.Seen[*v1.Pod]:
+		v.pod(e.Object)
+	case audit.Gone[*v1.Pod]:
+		delete(v.pods, e.Object.UID)
+	case audit.Listed[*v1.Node]:
 		clear(v.nodes)
-		for _, n := range e.Nodes {
+		for _, n := range e.Objects {
 			v.nodes[n.Name] = n
 		}
-	case audit.NodeSeen:
-		v.nodes[e.Node.Name] = e.Node
-	case audit.NodeGone:
-		delete(v.nodes, e.Node.Name)
+	case audit.Seen[*v1.Node]:
+		v.nodes[e.Object.Name] = e.Object
+	case audit.Gone[*v1.Node]:
+		delete(v.nodes, e.Object.Name)
 	case audit.PodGroupsReplaced:
 		clear(v.groups)
 		for _, g := range e.PodGroups {
@@ -199,15 +199,15 @@ func (v *view) observe(e audit.Event) {
 		if g := v.groups[e.PodGroup.Name]; g != nil && g.UID == e.PodGroup.UID {
 			delete(v.groups, g.Name)
 		}
-	case audit.QueuesReplaced:
+	case audit.Listed[*v1beta1.Queue]:
 		clear(v.queues)
-		for _, q := range e.Queues {
+		for _, q := range e.Objects {
 			v.queues[q.Name] = q
 		}
-	case audit.QueueSeen:
-		v.queues[e.Queue.Name] = e.Queue
-	case audit.QueueGone:
-		delete(v.queues, e.Queue.Name)
+	case audit.Seen[*v1beta1.Queue]:
+		v.queues[e.Object.Name] = e.Object
+	case audit.Gone[*v1beta1.Queue]:
+		delete(v.queues, e.Object.Name)
 	}
 }
 

@@ -351,8 +351,8 @@ func (a *ages) observe(now time.Time, e audit.Event) {
 				a.until(name, charge{}, now)
 			}
 		}
-	case audit.QueueSeen:
-		a.queues[e.Queue.Name] = said(e.Queue)
+	case audit.Seen[*v1beta1.Queue]:
+		a.queues[e.Object.Name] = said(e.Object)
 	case audit.Tick:
 		for name, says := range a.queues {
 			if !a.judging {

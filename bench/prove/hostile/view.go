@@ -59,9 +59,9 @@ func (v *view) observe(at time.Time, e audit.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch e := e.(type) {
-	case audit.PodsReplaced:
+	case audit.Listed[*v1.Pod]:
 		there := map[types.UID]bool{}
-		for _, p := range e.Pods {
+		for _, p := range e.Objects {
 			there[p.UID] = true
 		}
 		for uid := range v.pods {
@@ -71,7 +71,7 @@ func (v *view) observe(at time.Time, e audit.Event) {
 		}
 		// A list shows ends and starts in the order of names: the limits are judged when all of it was read.
 		var bound []*pod
-		for _, o := range e.Pods {
+		for _, o := range e.Objects {
 			if p := v.podSeen(at, o); p != nil {
 				bound = append(bound, p)
 			}
@@ -79,12 +79,12 @@ func (v *view) observe(at time.Time, e audit.Event) {
 		for _, p := range bound {
 			v.judgeLimits(p)
 		}
-	case audit.PodSeen:
-		if p := v.podSeen(at, e.Pod); p != nil {
+	case audit.Seen[*v1.Pod]:
+		if p := v.podSeen(at, e.Object); p != nil {
 			v.judgeLimits(p)
 		}
-	case audit.PodGone:
-		v.podGone(e.Pod.UID)
+	case audit.Gone[*v1.Pod]:
+		v.podGone(e.Object.UID)
 	case audit.StoreRevision:
 		before := v.control.Term
 		if v.control.Observe(e); v.control.Term > before {

@@ -83,17 +83,17 @@ func event(t *testing.T, text string, revision int64) audit.Event {
 	}
 	switch f[0] {
 	case "wait":
-		return audit.PodSeen{Pod: pod(f[1], f[2])}
+		return audit.Seen[*v1.Pod]{Object: pod(f[1], f[2])}
 	case "bind":
-		return audit.PodSeen{Pod: bound(f[1], f[2], f[3])}
+		return audit.Seen[*v1.Pod]{Object: bound(f[1], f[2], f[3])}
 	case "list":
-		var all audit.PodsReplaced
+		var all audit.Listed[*v1.Pod]
 		for one := range slices.Chunk(f[1:], 3) {
-			all.Pods = append(all.Pods, bound(one[0], one[1], one[2]))
+			all.Objects = append(all.Objects, bound(one[0], one[1], one[2]))
 		}
 		return all
 	case "gone":
-		return audit.PodGone{Pod: pod(f[1], "0")}
+		return audit.Gone[*v1.Pod]{Object: pod(f[1], "0")}
 	case "release":
 		return audit.StoreRevision{Revision: revision, Changes: []audit.StoreChange{{Key: "reservations/0001/" + f[1], Deleted: true}}}
 	case "reserve":
@@ -132,7 +132,7 @@ func TestSilent(t *testing.T) {
 		pod("bound", func(p *v1.Pod) { p.Spec.NodeName = "n" }), pod("foreign", func(p *v1.Pod) { p.Spec.SchedulerName = "x" }),
 		pod("new", func(p *v1.Pod) { p.CreationTimestamp = metav1.Now() }),
 	} {
-		v.observe(time.Now(), audit.PodSeen{Pod: p})
+		v.observe(time.Now(), audit.Seen[*v1.Pod]{Object: p})
 	}
 	if found, judged := v.silent(evil, []string{"affinity"}, time.Minute); len(found) != 2 || judged != 3 {
 		t.Errorf("found %q of %d", found, judged)

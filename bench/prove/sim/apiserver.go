@@ -70,29 +70,28 @@ func nameOf(o metav1.Object) string { return model.NameOf(o) }
 
 func (f *feed) names() []string { return f.Names() }
 
+// audited shows the auditor an object.
+func audited[T metav1.Object](w *world, o T, gone bool) {
+	if gone {
+		w.audit.Observe(w.now, audit.Gone[T]{Object: o})
+	} else {
+		w.audit.Observe(w.now, audit.Seen[T]{Object: o})
+	}
+}
+
 // changed hears of each change.
 func (a *apiServer) changed(k *model.Kind, e entry) {
 	w, f := a.w, a.pods
 	gone := e.Type == watch.Deleted
 	switch o := e.Object.Object.(type) {
 	case *corev1.Pod:
-		if gone {
-			w.audit.Observe(w.now, audit.PodGone{Pod: o})
-		} else {
-			w.audit.Observe(w.now, audit.PodSeen{Pod: o})
-		}
+		audited(w, o, gone)
 	case *corev1.Node:
-		if f = a.nodes; gone {
-			w.audit.Observe(w.now, audit.NodeGone{Node: o})
-		} else {
-			w.audit.Observe(w.now, audit.NodeSeen{Node: o})
-		}
+		f = a.nodes
+		audited(w, o, gone)
 	case *v1beta1.Queue:
-		if f = a.queues; gone {
-			w.audit.Observe(w.now, audit.QueueGone{Queue: o})
-		} else {
-			w.audit.Observe(w.now, audit.QueueSeen{Queue: o})
-		}
+		f = a.queues
+		audited(w, o, gone)
 	case *v1beta1.PodGroup:
 		if f = a.groups; gone {
 			w.audit.Observe(w.now, audit.PodGroupGone{PodGroup: o})

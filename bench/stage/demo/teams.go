@@ -184,9 +184,9 @@ func (t *teams) said(n int) (out []moment) {
 
 func (t *teams) observe(at time.Time, e audit.Event) {
 	switch e := e.(type) {
-	case audit.PodsReplaced:
+	case audit.Listed[*v1.Pod]:
 		there := map[types.UID]bool{}
-		for _, p := range e.Pods {
+		for _, p := range e.Objects {
 			there[p.UID] = true
 			t.podSeen(at, p)
 		}
@@ -195,11 +195,11 @@ func (t *teams) observe(at time.Time, e audit.Event) {
 				t.podGone(at, g, uid)
 			}
 		}
-	case audit.PodSeen:
-		t.podSeen(at, e.Pod)
-	case audit.PodGone:
-		if g := t.pods[e.Pod.UID]; g != nil {
-			t.podGone(at, g, e.Pod.UID)
+	case audit.Seen[*v1.Pod]:
+		t.podSeen(at, e.Object)
+	case audit.Gone[*v1.Pod]:
+		if g := t.pods[e.Object.UID]; g != nil {
+			t.podGone(at, g, e.Object.UID)
 		}
 	case audit.PodGroupsReplaced:
 		for _, g := range e.PodGroups {

@@ -125,23 +125,23 @@ func TestTeams(t *testing.T) {
 				at = at.Add(10 * time.Millisecond)
 				switch what {
 				case 'b':
-					x.observe(at, audit.PodSeen{Pod: pod(bound)})
+					x.observe(at, audit.Seen[*v1.Pod]{Object: pod(bound)})
 					bound++
 				case 'e':
 					p := pod(left)
 					p.Status.Phase = v1.PodSucceeded
-					x.observe(at, audit.PodSeen{Pod: p})
+					x.observe(at, audit.Seen[*v1.Pod]{Object: p})
 					left++
 				case 'd':
 					p := pod(left)
 					p.DeletionTimestamp = &metav1.Time{Time: at}
-					x.observe(at, audit.PodSeen{Pod: p})
+					x.observe(at, audit.Seen[*v1.Pod]{Object: p})
 					left++
 				case 'g':
-					x.observe(at, audit.PodGone{Pod: pod(gone)})
+					x.observe(at, audit.Gone[*v1.Pod]{Object: pod(gone)})
 					gone++
 				case 'r':
-					x.observe(at, audit.PodsReplaced{})
+					x.observe(at, audit.Listed[*v1.Pod]{})
 				}
 			}
 		}
@@ -171,7 +171,7 @@ func TestClaimIsTraced(t *testing.T) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamsNamespace, UID: types.UID(fmt.Sprint(gang, i)), Labels: map[string]string{api.LabelPodGroup: gang}}, Spec: v1.PodSpec{NodeName: "n"}}
 	}
 	for i := range teamPods {
-		x.observe(at(-100), audit.PodSeen{Pod: pod("batch-03", i)})
+		x.observe(at(-100), audit.Seen[*v1.Pod]{Object: pod("batch-03", i)})
 	}
 	prod := x.byName["prod-00"]
 	prod.claim.asked = at(0)
@@ -184,14 +184,14 @@ func TestClaimIsTraced(t *testing.T) {
 	for i := range teamPods {
 		p := pod("batch-03", i)
 		p.DeletionTimestamp = &metav1.Time{Time: at(2200)}
-		x.observe(at(2200+i), audit.PodSeen{Pod: p})
+		x.observe(at(2200+i), audit.Seen[*v1.Pod]{Object: p})
 	}
 	for i := range teamPods {
-		x.observe(at(3200+i), audit.PodGone{Pod: pod("batch-03", i)})
+		x.observe(at(3200+i), audit.Gone[*v1.Pod]{Object: pod("batch-03", i)})
 	}
 	x.reserved(at(3300), &wire.ReservationRecord{Gang: ref("prod-00"), Demand: []*wire.Amount{{Resource: "cpu", Value: 1}}})
 	for i := range teamPods {
-		x.observe(at(3993+i), audit.PodSeen{Pod: pod("prod-00", i)})
+		x.observe(at(3993+i), audit.Seen[*v1.Pod]{Object: pod("prod-00", i)})
 	}
 	var got []string
 	for _, line := range prod.traced() {

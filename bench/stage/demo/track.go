@@ -111,12 +111,12 @@ func (t *tracker) observe(at time.Time, e audit.Event) {
 				t.stored(at, c)
 			}
 		}
-	case audit.PodsReplaced:
-		for _, p := range e.Pods {
+	case audit.Listed[*v1.Pod]:
+		for _, p := range e.Objects {
 			t.podSeen(at, p)
 		}
-	case audit.PodSeen:
-		t.podSeen(at, e.Pod)
+	case audit.Seen[*v1.Pod]:
+		t.podSeen(at, e.Object)
 	case audit.PodGroupsReplaced:
 		for _, g := range e.PodGroups {
 			t.groupSeen(g)
