@@ -31,9 +31,6 @@ type evictions struct {
 // maxIgnored bounds what is logged of a budget that is not heeded, in bytes.
 const maxIgnored = 256
 
-// leavesWithin is how long after it was decided a pod counts as leaving that is not seen being deleted.
-const leavesWithin = time.Minute
-
 func (c *evictions) onBudgetSeen(b *api.DisruptionBudget) {
 	if why := c.budgets.Seen(b); why != "" {
 		if _, told := c.unheeded.get(b.Namespace); !told {
@@ -173,7 +170,7 @@ func (c *evictions) claimedPods(victims []*wire.Victim, within time.Duration) {
 		}
 		for _, single := range v.GetPods() {
 			if p := c.pods[single.GetUid()]; p != nil {
-				c.budgets.Claim(c.now, p.Pod, c.now.Add(within+leavesWithin))
+				c.budgets.Claim(c.now, p.Pod, c.now.Add(within+api.Overdue))
 			}
 		}
 		gangs[v.GetGang().GetUid()] = len(v.GetPods()) == 0
@@ -183,7 +180,7 @@ func (c *evictions) claimedPods(victims []*wire.Victim, within time.Duration) {
 	}
 	for _, p := range c.pods {
 		if p.maySpare() && gangs[c.gangOf(p)] {
-			c.budgets.Claim(c.now, p.Pod, c.now.Add(within+leavesWithin))
+			c.budgets.Claim(c.now, p.Pod, c.now.Add(within+api.Overdue))
 		}
 	}
 }
@@ -196,7 +193,7 @@ func (c *evictions) disrupts(pods []*pod) string {
 		if p.Deleting || !c.budgets.Heeds(p.Namespace) {
 			continue
 		}
-		exceeded := c.budgets.Evict(c.now, p.Pod, c.now.Add(leavesWithin))
+		exceeded := c.budgets.Evict(c.now, p.Pod, c.now.Add(api.Overdue))
 		if len(exceeded) > 0 {
 			n++
 		}

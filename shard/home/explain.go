@@ -34,7 +34,7 @@ type reasons struct {
 // Each class is asked about at most once in explainEvery, for all gangs that have pods of it, and the questions of one namespace have
 // a budget.
 const (
-	explainEvery = 5 * time.Second   // between two questions about a class,
+	explainEvery = 5 * time.Second   // between two questions about a class, and two looks at positions,
 	explainMost  = 12 * explainEvery // and at most, while the last answers are not of all nodes
 
 	maxConstraints = 3   // of a kind, that are named,

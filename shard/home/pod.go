@@ -246,12 +246,21 @@ func (x *rejection) rest(now time.Time, why *api.Refusal, free int) {
 
 // goesOn ends a rest that is over, and returns when one that is not ends, or the time given if that is earlier.
 func (x *rejection) goesOn(now, or time.Time) time.Time {
-	switch {
-	case x.why == nil:
-	case !now.Before(x.until):
+	if or = pauseEnds(&x.until, now, or); x.until.IsZero() {
 		x.why = nil
-	case or.IsZero() || x.until.Before(or):
-		return x.until
+	}
+	return or
+}
+
+// pauseEnds makes the end of a pause that is over zero, and returns the earlier one of that and the time given, of those
+// that are not zero.
+func pauseEnds(end *time.Time, now, or time.Time) time.Time {
+	switch {
+	case end.IsZero():
+	case !now.Before(*end):
+		*end = time.Time{}
+	case or.IsZero() || end.Before(or):
+		return *end
 	}
 	return or
 }
@@ -288,16 +297,7 @@ func (p *pod) othersHave(now time.Time, least, most time.Duration) {
 func (o *others) asks() bool { return o == nil || o.again.IsZero() }
 
 // mayHave returns when the pod is asked for again, or the time given if that is earlier, and ends a pause that is over.
-func (o *others) mayHave(now, or time.Time) time.Time {
-	switch {
-	case o.again.IsZero():
-	case !now.Before(o.again):
-		o.again = time.Time{}
-	case or.IsZero() || o.again.Before(or):
-		return o.again
-	}
-	return or
-}
+func (o *others) mayHave(now, or time.Time) time.Time { return pauseEnds(&o.again, now, or) }
 
 // refusedPod is a pod that cannot be placed as it is, and why not, as it was when the gang was counted.
 type refusedPod struct {

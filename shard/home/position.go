@@ -2,17 +2,13 @@ package home
 
 import (
 	"slices"
-	"time"
 
 	"basalt.dev/basalt/api"
 )
 
 // The place of a gang among those of its queue that wait. Statuses show it of the first shownPositions alone: each gang that is admitted
 // moves all that come after it, and to write that down for every one of them would take the whole budget.
-const (
-	shownPositions = 10
-	positionsEvery = 5 * time.Second
-)
+const shownPositions = 10
 
 // waits reports whether a gang has its minimum of pods, has not started, and may be admitted without somebody changing an object: only
 // others of its queue, quota, or room keep it waiting.
@@ -36,9 +32,9 @@ func (c *reports) positionOf(g *gang) (place, of int) {
 	return place, of
 }
 
-// lookAtPositions finds the first gangs of each queue, now and then, and has statuses written of those that moved.
+// lookAtPositions finds the first gangs of each queue, each explainEvery, and has statuses written of those that moved.
 func (c *reports) lookAtPositions() {
-	if c.now.Before(c.positionsAt.Add(positionsEvery)) {
+	if c.now.Before(c.positionsAt.Add(explainEvery)) {
 		return
 	}
 	c.positionsAt = c.now
