@@ -439,6 +439,42 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
+// TestFewDrivers: besides the shells, only the simulator, the explorer and the lab make cores of shards and coordinators.
+// Others step those of the lab. The tests of a core make its own, and those of shard/home the node core beside it.
+func TestFewDrivers(t *testing.T) {
+	drivers := []string{"shard/cores", "coordinator/server", "bench/prove/explore", "bench/prove/lab", "bench/prove/sim",
+		"shard/home"}
+	driven, found := []string{"shard/home", "shard/node", "coordinator"}, map[string]bool{}
+	for _, s := range sources(t) {
+		of := map[string]bool{} // what its file calls the packages of cores
+		for _, i := range s.tree.Imports {
+			imported := strings.Trim(i.Path.Value, `"`)
+			if ours, is := strings.CutPrefix(imported, module+"/"); is && slices.Contains(driven, ours) {
+				if i.Name != nil {
+					of[i.Name.Name] = true
+				} else {
+					of[path.Base(ours)] = true
+				}
+			}
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			call, is := n.(*ast.SelectorExpr)
+			if !is || call.Sel.Name != "New" {
+				return true
+			}
+			if x, is := call.X.(*ast.Ident); is && of[x.Name] {
+				if found[s.pkg] = true; !slices.Contains(drivers, s.pkg) {
+					t.Errorf("%s makes a core: package bench/prove/lab has some", s.file)
+				}
+			}
+			return true
+		})
+	}
+	if len(found) != len(drivers) {
+		t.Errorf("only %v make cores, want %q", found, drivers)
+	}
+}
+
 func TestCoresArePure(t *testing.T) {
 	forbidden := []string{"sync", "sync/atomic", "math/rand", "math/rand/v2", "crypto/rand", "os", "net", "net/http", "context", "k8s.io/client-go", "go.etcd.io", "google.golang.org/grpc", "github.com/hashicorp/memberlist"}
 	for _, s := range sources(t) {
