@@ -41,6 +41,3 @@ func (r Rule) String() string { return ruleNames[r] }
 
 // Rules returns all of them.
 func Rules() []Rule { return spec.Rules(rules) }
-
-// Named returns the rule of a name.
-func Named(name string) (Rule, error) { return spec.Named[Rule](ruleNames[:], name) }

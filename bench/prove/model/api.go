@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -429,15 +428,3 @@ func (a *API) Watch(k *Kind, match Selector, from int64) ([]Entry, error) {
 
 // Forget drops a kind's history up to now: a watch from before is told 410.
 func (a *API) Forget(k *Kind) { k.oldest, k.Log = a.version, nil }
-
-// Refused is the status of what came back, "" for success.
-func Refused(err error) metav1.StatusReason {
-	var status apierrors.APIStatus
-	if err == nil {
-		return ""
-	}
-	if errors.As(err, &status) {
-		return status.Status().Reason
-	}
-	return metav1.StatusReason(err.Error())
-}

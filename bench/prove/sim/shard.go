@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
@@ -480,15 +479,6 @@ func (p *process) readable(corrupt []protocol.Corrupt) {
 	for _, c := range corrupt {
 		p.w.fail("%s: key %q: %v", p.inc, c.Key, c.Err)
 	}
-}
-
-// encode is protocol.Encode for a record that can be written.
-func (w *world) encode(key string, m proto.Message) protocol.Value {
-	v, err := protocol.Encode(key, m)
-	if err != nil {
-		w.fail("%v", err)
-	}
-	return v
 }
 
 // evict reads the pod's reservation first.
