@@ -160,8 +160,8 @@ func (c *Core) newGang(id, queue string, name intake.Name) *gang {
 		members: map[string]*pod{}, doubts: doubts{lost: map[string]bool{}}, first: c.now, inherited: c.takeover.activating,
 	}
 	if pace, known := c.paces.get(id); known {
-		pace.pending = true
 		g.edits = pace
+		g.edits.ask()
 	}
 	c.gangs[id] = g
 	return g

@@ -39,25 +39,29 @@ const (
 
 // edits is how often a gang started over lately.
 type edits struct {
-	pending      bool          // it is to start over
 	growthDenied bool          // the last growth that it asked for was denied
 	count        int           // of times since it rested
 	last         time.Time     // time,
 	pause        time.Duration // and how long after it the next may come
-	line         line
+	line         line          // before it starts over
 }
 
-// line is where a gang that is to start over is in pacing.editLines.
+// line is where a gang is in the line of its namespace: pacing.editLines, or searchers.wakes.
 type line uint8
 
 const (
-	notInLine line = iota
+	notInLine   line = iota
+	comesToLine      // it is to start over
 	waitsInLine
 	paid // it has left it, and is paid for
 )
 
 // ask takes note that the gang is to start over.
-func (e *edits) ask() { e.pending = true }
+func (e *edits) ask() {
+	if e.line == notInLine {
+		e.line = comesToLine
+	}
+}
 
 // deny takes note that the last growth that the gang asked for was denied, and allow that it was not.
 func (e *edits) deny()  { e.growthDenied = true }
@@ -73,12 +77,10 @@ func (g *gang) edited() {
 // limitRestarts reports whether a gang has to wait before it starts over. The gang is looked at again when it may.
 func (c *pacing) limitRestarts(g *gang) bool {
 	e := &g.edits
-	if !e.pending {
+	if e.line == notInLine {
 		return false
 	}
-	if e.line == paid {
-		e.line = notInLine
-	} else {
+	if e.line != paid {
 		if at := e.last.Add(e.pause); c.now.Before(at) {
 			c.wakeAt(g, at)
 			return true
@@ -98,7 +100,7 @@ func (c *pacing) limitRestarts(g *gang) bool {
 	if e.count++; e.count >= freeEdits {
 		e.pause = min(max(2*e.pause, c.cfg.BackoffMin), c.cfg.BackoffMax)
 	}
-	e.last, e.pending = c.now, false
+	e.last, e.line = c.now, notInLine
 	return false
 }
 
@@ -119,7 +121,7 @@ func (c *pacing) startEdited() {
 		for len(line) > 0 {
 			g := line[0]
 			turn := notInLine
-			if !g.dropped && g.edits.pending {
+			if !g.dropped {
 				if !c.payForEdit(g) {
 					break
 				}

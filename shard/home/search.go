@@ -28,7 +28,7 @@ type search struct {
 	sleep    *sleep
 	inRuled  bool // in rules.ruledSleepers
 	entered  kin  // counted in ruledSleepers.entering, zero if it is not
-	inLine   bool // in searchers.wakes
+	line     line // in searchers.wakes
 	aside    aside
 	order    uint32    // in which its pods are tried (round.go)
 	orders   int       // tried since it slept last,
@@ -60,6 +60,13 @@ func (s *search) enters(of kin) { s.entered = of }
 
 // listRuled takes note of whether the gang is in rules.ruledSleepers.
 func (s *search) listRuled(in bool) { s.inRuled = in }
+
+// sleeps begins a sleep in place of the one that goes on, if one does; nil ends that.
+func (s *search) sleeps(to *sleep) {
+	if s.sleep = to; s.line == paid {
+		s.line = notInLine
+	}
+}
 
 // hurry ends the pause between two searches.
 func (s *search) hurry(now time.Time) { s.sleep.notBefore, s.backoff = now, 0 }

@@ -38,13 +38,12 @@ type sleep struct {
 	early       time.Time // the gangs of best rank may be woken from then on
 	notBefore   time.Time
 	latest      time.Time // it ends then in any case; zero: only when nodes are added or change
-	turn        bool      // it is over, and the gang may wake now
 }
 
 // sleep puts a gang to sleep until capacity is freed, or with never until nodes change.
 func (c *searchers) sleep(g *gang, never bool) {
 	s := &g.search
-	s.sleep = &sleep{room: s.room, nodes: s.nodes}
+	s.sleeps(&sleep{room: s.room, nodes: s.nodes})
 	if s.room == 0 && s.nodes == 0 { // nothing was asked: summaries alone said so
 		s.sleep.room, s.sleep.nodes = c.shards.room, c.shards.nodes
 	}
@@ -99,12 +98,12 @@ func (c *searchers) pauseLonger(g *gang, first time.Duration, times int, most ti
 
 // pauseUntil puts a gang to sleep until a time.
 func (c *searchers) pauseUntil(g *gang, at time.Time) {
-	g.search.sleep = &sleep{room: c.shards.room, nodes: c.shards.nodes, notBefore: at, latest: at}
+	g.search.sleeps(&sleep{room: c.shards.room, nodes: c.shards.nodes, notBefore: at, latest: at})
 	c.sleepers[g.id] = g
 }
 
 func (c *searchers) wakeUp(g *gang) {
-	g.search.sleep = nil
+	g.search.sleeps(nil)
 	delete(c.sleepers, g.id)
 }
 
@@ -130,12 +129,12 @@ func (c *searchers) hasten(g *gang) {
 func (c *searchers) mayWake(g *gang) bool {
 	s := &g.search
 	switch {
-	case s.sleep.turn:
+	case s.line == paid:
 		return true
 	case c.wakes.Empty() && c.wakeTokens.Take(c.now):
 		return true
-	case !s.inLine:
-		s.inLine = true
+	case s.line == notInLine:
+		s.line = waitsInLine
 		q := c.wakes.Of(g.name.Namespace)
 		*q = append(*q, g)
 	}
@@ -152,10 +151,11 @@ func (c *searchers) wakeNext() {
 			if !c.wakeTokens.Take(c.now) {
 				return
 			}
-			s.sleep.turn = true
+			s.line = paid
 			c.touch(g)
+		} else {
+			s.line = notInLine
 		}
-		s.inLine = false
 		(*q)[0] = nil
 		if *q = (*q)[1:]; len(*q) == 0 {
 			c.wakes.Rotate(true)
@@ -171,7 +171,7 @@ func (c *searchers) asleep(g *gang) bool {
 	if s == nil {
 		return false
 	}
-	if g.edits.pending && !c.pacing.limitRestarts(g) {
+	if g.edits.line != notInLine && !c.pacing.limitRestarts(g) {
 		c.wakeUp(g)
 		return false
 	}
@@ -220,7 +220,7 @@ func (c *searchers) wakeSleepers() {
 	for _, g := range c.sleepers {
 		switch s := g.search.sleep; {
 		case c.over(s):
-			if !g.search.inLine {
+			if g.search.line != waitsInLine {
 				awake.add(g)
 			}
 		case !s.early.IsZero() && s.room != c.shards.room && s.early.Before(s.notBefore):
