@@ -43,7 +43,7 @@ func (c *Core) admit(g *gang) {
 	ch := &g.charge
 	floor, _ := g.demand(nil)
 	if a := ch.reserve; a != nil && a.forNobody() && a.demand.Equal(floor) {
-		if a.denied != nil && ch.reserved {
+		if a.denied != nil && ch.reserved() {
 			c.release(g) // what it had for pods that are gone: it would keep a queue that is being deleted for ever
 			return
 		}
@@ -53,7 +53,7 @@ func (c *Core) admit(g *gang) {
 	for _, p := range g.members {
 		p.uncharge() // or the request would name it
 	}
-	if ch.reserve != nil || !ch.reserved || ch.stale || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
+	if ch.reserve != nil || !ch.current() || len(ch.pods) > 0 || !ch.amounts.Equal(floor) {
 		g.admission.since = time.Time{}
 		c.requestQuota(g, nil, true)
 		return
@@ -72,7 +72,7 @@ func (c *Core) admit(g *gang) {
 // admitted reports whether controllers may make the pods of a gang.
 func (c *common) admitted(g *gang) bool {
 	switch {
-	case g.charge.reserved || g.tally.bound > 0:
+	case g.charge.reserved() || g.tally.bound > 0:
 		return true
 	case len(g.members) > 0 && g.group.Shown.Reserved.Yes:
 		return true

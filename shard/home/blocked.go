@@ -101,7 +101,7 @@ func (c *reasons) judge(g *gang) {
 	g.uncharged = c.judgeUncharged(g)
 	others := g.state == running && g.tally.candidates > g.tally.charged
 	if a == nil {
-		if g.charge.reserved && g.blocked.OfCharge() {
+		if g.charge.reserved() && g.blocked.OfCharge() {
 			g.unblock()
 		}
 		if others {
@@ -145,7 +145,7 @@ func (c *common) judgeUncharged(g *gang) report.Reason {
 	switch {
 	case g.tally.bound == 0 || ch.elsewhere():
 		return report.Reason{}
-	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved && a.bound.Fits(ch.amounts)):
+	case a != nil && a.denied != nil && !a.bound.IsZero() && !(ch.reserved() && a.bound.Fits(ch.amounts)):
 		return report.Uncharged(report.Denied(a.denied))
 	case g.tally.bound-g.tally.lost > g.tally.chargeable:
 		return report.Unusable()
@@ -157,9 +157,9 @@ func (c *common) judgeUncharged(g *gang) report.Reason {
 func (g *gang) reservedVerdict() report.Verdict {
 	placing := g.state == ready || g.state == holding || g.state == preparing || g.state == binding || g.state == running
 	switch {
-	case !g.uncharged.None() && !g.charge.reserved:
+	case !g.uncharged.None() && !g.charge.reserved():
 		return report.Verdict{Reason: g.uncharged}
-	case g.charge.reserved && (placing || g.state == withdrawing) || g.started && g.charge.reserve == nil:
+	case g.charge.reserved() && (placing || g.state == withdrawing) || g.started && g.charge.reserve == nil:
 		v := report.Verdict{Yes: true, Reason: report.Reserved(g.queue)}
 		if !g.uncharged.None() {
 			v.Message += "; " + g.uncharged.Message

@@ -10,7 +10,7 @@ import (
 // adoptCharge lets a gang use the reservation that it has, if that names its pods and is large enough.
 func (c *Core) adoptCharge(g *gang) bool {
 	ch := &g.charge
-	if !ch.reserved || ch.closed || ch.stale || ch.reserve != nil || ch.started && !g.started {
+	if !ch.current() || ch.closed || ch.reserve != nil || ch.started && !g.started {
 		return false
 	}
 	pods := g.choose()
@@ -45,7 +45,7 @@ func (c *Core) chargeBound(g *gang) {
 // chargesBound reports whether what is bound of a gang is charged, and nothing else.
 func (g *gang) chargesBound() bool {
 	ch, have := &g.charge, g.pick((*pod).isChargeable)
-	return ch.reserve == nil && ch.reserved && !ch.stale && sum(have).Equal(ch.amounts) && ch.namesAll(g, have)
+	return ch.reserve == nil && ch.current() && sum(have).Equal(ch.amounts) && ch.namesAll(g, have)
 }
 
 // adjust keeps the charge of a gang that is being bound, or runs, at what its pods need. It shrinks at once, and grows by one
@@ -82,7 +82,7 @@ func (c *Core) adjust(g *gang) {
 		c.sendReserve(g)
 		return
 	}
-	if ch.reserved && !ch.stale {
+	if ch.current() {
 		room := ch.amounts.Sub(g.goneCondemned()) // the place of those is nobody's
 		var replacing []*pod
 		for len(extra) > 0 { // a pod may take the place of one that left
@@ -108,12 +108,12 @@ func (c *Core) adjust(g *gang) {
 		base = c.keptFor(g, base)
 	}
 	base = g.withFloor(base)
-	if ch.reserve != nil && len(need) == 0 && ch.reserved && !ch.stale && ch.amounts.IsZero() && !g.outstanding() {
+	if ch.reserve != nil && len(need) == 0 && ch.current() && ch.amounts.IsZero() && !g.outstanding() {
 		c.release(g) // a record of nothing would keep a deleted queue, which grants nothing any more, for ever
 		return
 	}
 	claims := g.claim != nil || ch.claim != 0
-	if a := ch.reserve; a != nil && a.growth && g.started && !claims && ch.reserved && !ch.stale &&
+	if a := ch.reserve; a != nil && a.growth && g.started && !claims && ch.current() &&
 		c.rules.triesFewer(g, a) {
 		if extra = c.searchers.extras(g); len(extra) > 0 {
 			c.requestQuota(g, extra[:1], true)
@@ -126,8 +126,8 @@ func (c *Core) adjust(g *gang) {
 			return
 		}
 	}
-	named := !ch.reserved || ch.namesAll(g, need)
-	if ch.reserve == nil && ch.reserved && !ch.stale && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
+	named := !ch.reserved() || ch.namesAll(g, need)
+	if ch.reserve == nil && ch.current() && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
 		if at := ch.shrunk.Add(shrinkPause(len(ch.pods))); c.now.Before(at) {
 			c.wakeAt(g, at)
 			return
@@ -135,11 +135,11 @@ func (c *Core) adjust(g *gang) {
 	}
 	switch {
 	case len(extra) == 0 && !g.outstanding() && base.IsZero():
-		if ch.reserved || ch.reserve != nil {
+		if ch.reserved() || ch.reserve != nil {
 			c.release(g)
 		}
-	case ch.stale, ch.reserved && (!named || !base.Equal(ch.amounts) || g.saysLeast()), !ch.reserved && !base.IsZero(),
-		ch.reserved && ch.reserve == nil && (c.unremembered(g) || ch.namesOthers(need)):
+	case ch.record == outdated, ch.reserved() && (!named || !base.Equal(ch.amounts) || g.saysLeast()), !ch.reserved() && !base.IsZero(),
+		ch.reserved() && ch.reserve == nil && (c.unremembered(g) || ch.namesOthers(need)):
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
 		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
@@ -155,7 +155,7 @@ func (c *Core) adjust(g *gang) {
 		}
 		c.requestQuota(g, extra, true)
 	case ch.reserve != nil: // what it requested is not wanted any more
-		if ch.reserved {
+		if ch.reserved() {
 			c.requestQuota(g, nil, true)
 		} else {
 			c.release(g)

@@ -32,7 +32,7 @@ func (c *Core) check() error {
 			if p.hasRoom() && g.state == withdrawing && g.withdraw.rooms == roomsGo {
 				return fmt.Errorf("gang %s withdraws, and counts on its hold of pod %s", uid, pod)
 			}
-			if p.charged && g.charge.reserved && !g.charge.stale && !g.charge.names(g, p) {
+			if p.charged && g.charge.current() && !g.charge.names(g, p) {
 				return fmt.Errorf("pod %s is charged to gang %s, whose reservation does not name it", pod, uid)
 			}
 			if p.Namespace != g.name.Namespace {

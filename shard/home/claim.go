@@ -325,7 +325,7 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 	if !open && ch.claim != m.GetMandate() {
 		return
 	}
-	if m.GetReservationRevision() > ch.revision && ch.reserved && (ch.reserve == nil || g.started) {
+	if m.GetReservationRevision() > ch.revision && ch.reserved() && (ch.reserve == nil || g.started) {
 		ch.moved(m.GetReservationRevision())
 	}
 	c.mark(g)
@@ -356,7 +356,7 @@ func (c *claims) onClaimReply(m *wire.ClaimReply) {
 	ch.spare(m.GetSpared())
 	if g.started {
 		c.withdrawPlan(g)
-	} else if !ch.reserved {
+	} else if !ch.reserved() {
 		ch.endClaim()
 		g.claim = nil
 		c.withdrawRooms(g)
@@ -386,7 +386,7 @@ func amounts(in []*wire.Amount) api.Resources {
 
 // claimsOf reports whether a Reserve says that others may be evicted for the gang.
 func (a *reserveCall) claimsOf(g *gang) bool {
-	return len(a.pods) > 0 && (!a.growth || a.grows() && g.charge.reserved) && a.vain.None() && g.mayClaim()
+	return len(a.pods) > 0 && (!a.growth || a.grows() && g.charge.reserved()) && a.vain.None() && g.mayClaim()
 }
 
 // Further pods of a gang that has started. It asks for them one by one in the end (charge.most), as long as they are

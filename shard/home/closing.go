@@ -156,7 +156,7 @@ func (c *Core) resume(g *gang, why cause) {
 // not granted.
 func (g *gang) mayEvict(now time.Time) bool {
 	a := g.charge.reserve
-	return g.isReplaced() && whoStays(g, now) == nil && !g.charge.closed && g.charge.reserved &&
+	return g.isReplaced() && whoStays(g, now) == nil && !g.charge.closed && g.charge.reserved() &&
 		(a == nil || a.denied != nil)
 }
 
@@ -270,7 +270,7 @@ const lingersAfter = 5
 // controllers made meanwhile would wait for ever.
 func keepLess(c *Core, g *gang) {
 	ch := &g.charge
-	if g.isPod() || !ch.closed || ch.stale || ch.reserve != nil {
+	if g.isPod() || !ch.closed || ch.record == outdated || ch.reserve != nil {
 		return
 	}
 	left := sum(g.pick((*pod).isChargeable))

@@ -264,10 +264,10 @@ func (c *Core) fill(g *gang, seeks bool) {
 	}
 	g.forget()
 	ch := &g.charge
-	if ch.closed || !ch.reserved || g.leaving() {
+	if ch.closed || !ch.reserved() || g.leaving() {
 		return
 	}
-	if !ch.stale && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
+	if ch.current() && (ch.reserve == nil || ch.reserve.denied != nil) { // nothing that moves the revision is on its way
 		c.reports.tellChosen(g)
 		c.commitHeld(g, true)
 		c.census.recount(g)

@@ -34,7 +34,7 @@ func (c *Core) advance(g *gang) {
 			break
 		}
 	}
-	if g.tally.chargeable > 0 && !g.charge.reserved && !g.charge.refused() {
+	if g.tally.chargeable > 0 && !g.charge.reserved() && !g.charge.refused() {
 		c.takeover.unchargedBound[g.id] = true
 	} else {
 		delete(c.takeover.unchargedBound, g.id)
@@ -130,7 +130,7 @@ func (c *Core) collect(g *gang) {
 			g.block(report.Requested())
 			c.chargeBound(g)
 			return
-		case t.chargeable == 0 && (g.charge.reserved || g.charge.claimed()):
+		case t.chargeable == 0 && (g.charge.reserved() || g.charge.claimed()):
 			c.release(g)
 			return
 		}
@@ -149,7 +149,7 @@ func (c *Core) collect(g *gang) {
 			c.chargeBound(g)
 		case c.admitsEarly(g, why):
 			c.admit(g)
-		case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
+		case g.charge.reserved() || g.charge.reserve != nil || g.charge.claimed():
 			c.release(g)
 		}
 		return
@@ -166,7 +166,7 @@ func (c *Core) collect(g *gang) {
 		c.become(g, ready)
 		return
 	}
-	if g.charge.reserved && !g.charge.stale && t.bound == 0 {
+	if g.charge.current() && t.bound == 0 {
 		if need, _ := g.demand(g.choose()); !need.Fits(g.charge.amounts) {
 			c.release(g) // too small for the pods that are there now
 			return
@@ -284,7 +284,7 @@ func (c *Core) retire(g *gang) {
 		g.bindsNothing() // nothing is to be completed; if its group shows again, the time for that starts anew
 		c.become(g, running)
 		c.adjust(g)
-	case g.charge.reserved || g.charge.reserve != nil || g.charge.claimed():
+	case g.charge.reserved() || g.charge.reserve != nil || g.charge.claimed():
 		c.release(g)
 	case !g.moving() || !c.active[api.BucketOf(g.wantQueue)]:
 		c.drop(g)

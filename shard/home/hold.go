@@ -19,7 +19,7 @@ import (
 
 // valid reports whether what is reserved is still what is to be placed.
 func (c *common) valid(g *gang) bool {
-	return g.charge.reserved && g.charge.reserve == nil && !g.charge.stale && c.obstacle(g).None() &&
+	return g.charge.current() && g.charge.reserve == nil && c.obstacle(g).None() &&
 		g.tally.placed+g.tally.charged == g.minCount() && len(g.lost) == 0
 }
 

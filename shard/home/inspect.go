@@ -22,7 +22,7 @@ func (c *Core) Status() *wire.StatusReply {
 	}
 	var waiting []*gang
 	for _, g := range c.gangs {
-		if g.charge.reserved {
+		if g.charge.reserved() {
 			out.Reservations++
 		}
 		if g.placedWell() {
@@ -88,7 +88,7 @@ func (c *Core) Counts() Counts {
 // placedWell reports whether nothing of the gang waits for anything: none of its pods does, or it has none any more.
 func (g *gang) placedWell() bool {
 	switch {
-	case g.state == collecting && g.tally.unfinished == 0 && !g.charge.reserved && !g.leaving():
+	case g.state == collecting && g.tally.unfinished == 0 && !g.charge.reserved() && !g.leaving():
 		return true
 	case g.state != running:
 		return false

@@ -140,7 +140,7 @@ func (c *Core) homeGroup(g *intake.Group) {
 		for _, uid := range c.objects.Naming(g.Name) {
 			c.resolveMembership(c.pods[uid])
 		}
-		if gang.charge.reserved { // inherited
+		if gang.charge.reserved() { // inherited
 			c.census.recount(gang)
 			gang.startedBefore()
 		}

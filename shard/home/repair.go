@@ -138,7 +138,7 @@ func (c *Core) goesStale(g *gang) bool {
 		c.wakeAt(g, at)
 		return false
 	}
-	if g.tally.committed > 0 || !g.charge.reserved || follows[g.state]&(1<<closing) == 0 { // what is on its way first
+	if g.tally.committed > 0 || !g.charge.reserved() || follows[g.state]&(1<<closing) == 0 { // what is on its way first
 		return false
 	}
 	g.repair.stale = report.StaleWords(g.tally.placed, g.minCount(), after, by)

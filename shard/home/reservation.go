@@ -14,11 +14,10 @@ import (
 // charge is what is known of a gang's reservation.
 type charge struct {
 	attempt  uint64 // of the reservation, or of the one being asked for: the serial of its first Reserve; 0 before it
-	reserved bool
+	record   record
 	revision int64 // of the record: what a Commit names
 	amounts  api.Resources
 	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
-	stale    bool     // a node shard found another revision: request the current one
 	closed   bool     // state closing: nothing of it passes any more
 
 	rank   *wire.Rank // of the first grant, kept over attempts
@@ -56,16 +55,30 @@ type charge struct {
 	shrinks   *wire.Yielding           // for whom
 }
 
+// record is what is known of the record of a reservation.
+type record uint8
+
+const (
+	noRecord record = iota // there is none
+	current
+	outdated // a node shard found another revision: the current one is to be requested
+)
+
+func (ch *charge) reserved() bool { return ch.record != noRecord }
+func (ch *charge) current() bool  { return ch.record == current }
+
 // request takes note of a Reserve that replaces the one that is open, if one is.
 func (ch *charge) request(a *reserveCall, now time.Time) {
 	if ch.attempt == 0 {
 		ch.attempt = a.serial
 	}
 	ch.said, ch.stuck = a.serial, call{}
-	if ch.reserved && !ch.stale && a.demand.Fits(ch.amounts) {
+	if ch.current() && a.demand.Fits(ch.amounts) {
 		ch.shrunk = now
 	}
-	ch.reserve, ch.stale = a, false
+	if ch.reserve = a; ch.record == outdated {
+		ch.record = current
+	}
 }
 
 // anew has the next Reserve begin another attempt.
@@ -92,10 +105,11 @@ func (ch *charge) awaitAnswer(serial uint64) { ch.reserve, ch.open = nil, &call{
 
 // grant takes note that a Reserve was granted. A rank counts for the whole attempt, unless no pod was placed with it.
 func (ch *charge) grant(now time.Time, a *reserveCall, m *wire.Granted, amounts api.Resources, early bool) {
-	if !ch.reserved && a.runs > 0 {
+	if !ch.reserved() && a.runs > 0 {
 		ch.ends = now.Add(a.runs)
 	}
-	ch.reserve, ch.reserved, ch.revision, ch.amounts = nil, true, m.GetReservationRevision(), amounts
+	ch.reserve, ch.revision = nil, m.GetReservationRevision()
+	ch.holds(amounts)
 	ch.patient, ch.started, ch.least = m.GetPatient(), a.started, a.least
 	ch.closed, ch.yields, ch.recalls = false, nil, false
 	ch.most = 0
@@ -115,7 +129,9 @@ func (ch *charge) ranks(priority int64, gang string) {
 func (ch *charge) loseRank() { ch.rank = nil }
 
 // holds takes note of what the record says to be charged.
-func (ch *charge) holds(amounts api.Resources) { ch.reserved, ch.amounts = true, amounts }
+func (ch *charge) holds(amounts api.Resources) {
+	ch.record, ch.amounts = max(ch.record, current), amounts
+}
 
 // listPods takes note of which pods the record names. No other gang is charged for them.
 func listPods(g *gang, pods []uint64) {
@@ -131,7 +147,11 @@ func listPods(g *gang, pods []uint64) {
 func (ch *charge) moved(revision int64) { ch.revision = revision }
 
 // outdate takes note that the record has another revision than is known.
-func (ch *charge) outdate() { ch.stale = true }
+func (ch *charge) outdate() {
+	if ch.record == current {
+		ch.record = outdated
+	}
+}
 
 // shut takes note that nothing of the reservation passes any more.
 func (ch *charge) shut(now time.Time) {
@@ -162,11 +182,14 @@ func (ch *charge) inherit(
 	now time.Time, r *wire.ReservationRecord, revision int64, amounts api.Resources, legible bool,
 ) {
 	*ch = charge{
-		attempt: r.GetAttempt(), reserved: true, revision: revision, amounts: amounts, rank: r.GetRank(),
-		pods: r.GetPods(), forced: r.GetForced(), stale: !legible,
+		attempt: r.GetAttempt(), record: current, revision: revision, amounts: amounts, rank: r.GetRank(),
+		pods: r.GetPods(), forced: r.GetForced(),
 		inherited: true, found: amounts.Value("pods"), started: r.GetStarted(),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
+	}
+	if !legible {
+		ch.outdate()
 	}
 	if r.GetState() == wire.ReservationState_RESERVATION_CLOSING {
 		ch.shut(now)
@@ -175,17 +198,17 @@ func (ch *charge) inherit(
 		ch.ends = time.UnixMilli(r.GetGrantedUnixMs()).Add(time.Duration(runs) * time.Millisecond)
 	}
 	if ch.claimed() && amounts.IsZero() && !ch.closed && legible {
-		ch.reserved = false // the record is no more than its claim
+		ch.record = noRecord // the record is no more than its claim
 	}
 }
 
 // findListed takes note of a record of which only the attempt is known.
 func (ch *charge) findListed(attempt uint64) {
-	*ch = charge{attempt: attempt, reserved: true, stale: true, inherited: true}
+	*ch = charge{attempt: attempt, record: outdated, inherited: true}
 }
 
 // findBack takes note that a reservation which was given back is still there.
-func (ch *charge) findBack(attempt uint64) { ch.attempt, ch.reserved, ch.stale = attempt, true, true }
+func (ch *charge) findBack(attempt uint64) { ch.attempt, ch.record = attempt, outdated }
 
 // tries takes note of an attempt that the coordinator names.
 func (ch *charge) tries(attempt uint64) { ch.attempt = max(ch.attempt, attempt) }
@@ -240,7 +263,7 @@ func (ch *charge) namesOthers(pods []*pod) bool {
 // elsewhere reports whether what the gang asks for was denied because its pods are charged to another gang or queue:
 // that one's home drives them.
 func (ch *charge) elsewhere() bool {
-	if ch.reserved || ch.reserve == nil || ch.reserve.denied == nil {
+	if ch.reserved() || ch.reserve == nil || ch.reserve.denied == nil {
 		return false
 	}
 	reason := ch.reserve.denied.GetReason()
@@ -262,7 +285,7 @@ func (ch *charge) refused() bool {
 		return true
 	}
 	a := ch.reserve
-	if ch.reserved || a == nil || a.denied == nil || !a.listed || a.local {
+	if ch.reserved() || a == nil || a.denied == nil || !a.listed || a.local {
 		return false
 	}
 	switch a.denied.GetReason() {
@@ -311,7 +334,7 @@ func (p *pod) isElsewhere() bool {
 		return false
 	}
 	ch := &p.gang.charge
-	return !ch.reserved || !ch.names(p.gang, p)
+	return !ch.reserved() || !ch.names(p.gang, p)
 }
 
 // goesWith reports whether a bound pod is evicted with its gang.

@@ -36,7 +36,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 		total = sumBounded
 	}
 	demand, excess := total(have)
-	if growth && g.charge.reserved && !g.charge.stale {
+	if growth && g.charge.current() {
 		demand = c.keptFor(g, demand)
 	}
 	a := &reserveCall{
@@ -100,7 +100,7 @@ func (c *Core) sendReserve(g *gang) {
 func (c *Core) await(g *gang) {
 	a := g.charge.reserve
 	if a == nil {
-		if g.charge.reserved {
+		if g.charge.reserved() {
 			c.become(g, ready)
 		} else {
 			c.become(g, collecting)
@@ -137,7 +137,7 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if a.denied != nil && g.charge.reserved && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
+	if a.denied != nil && g.charge.reserved() && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
@@ -204,7 +204,7 @@ func (c *Core) onGranted(m *wire.Granted) {
 		c.mark(g)
 		return
 	}
-	if ch := &g.charge; a == nil && ch.reserved && ch.claim != 0 && m.GetAttempt() == ch.attempt && m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
+	if ch := &g.charge; a == nil && ch.reserved() && ch.claim != 0 && m.GetAttempt() == ch.attempt && m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
 		ch.moved(m.GetReservationRevision())
 		ch.dropClaim()
 		c.mark(g)
@@ -270,7 +270,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 			}
 		}
 	}
-	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved {
+	if m.GetReason() == wire.DenyReason_DENY_CLOSING && g.charge.reserved() {
 		if g.charge.shut(c.now); !g.started || g.charge.yields != nil { // else it asks until it is opened again
 			g.charge.dropRequest()
 		}
@@ -280,7 +280,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 		}
 	} else if m.GetReservationRevision() != 0 { // what is bound is charged, whatever becomes of the rest
 		if amounts, err := wire.ToResources(m.GetDemand()); err == nil {
-			if !g.charge.reserved || !amounts.Equal(g.charge.amounts) { // else the record is as it was
+			if !g.charge.reserved() || !amounts.Equal(g.charge.amounts) { // else the record is as it was
 				listPods(g, a.names)
 			}
 			g.charge.holds(amounts)

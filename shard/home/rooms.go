@@ -106,7 +106,7 @@ func (c *claims) sendRooms(g *gang, shard api.Incarnation, pods []*pod, awaits [
 	o := &roomCall{serial: c.serial(g), sent: c.now, pods: pods}
 	g.rooms.calls[shard] = o
 	rank := g.charge.rank
-	if rank == nil || (!g.charge.reserved || g.charge.reserve.grows()) && !stands {
+	if rank == nil || (!g.charge.reserved() || g.charge.reserve.grows()) && !stands {
 		rank = worstRank(g)
 	}
 	if strays := c.evictions.strays(awaits); len(strays) > 0 {
@@ -408,7 +408,7 @@ func (c *evictions) graceOf(awaits []string) (longest time.Duration) {
 // sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
 func (c *claims) sayStuck(g *gang) {
 	ch := &g.charge
-	if g.claim != nil || !ch.reserved || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
+	if g.claim != nil || !ch.reserved() || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
 		return
 	}
 	if !g.mayClaim() && !ch.patient { // it is patient for as long as it says so

@@ -864,7 +864,7 @@ func (s *script) run(line string) []string {
 		for _, uid := range api.SortedKeys(s.core.gangs) {
 			g := s.core.gangs[uid]
 			line := fmt.Sprintf("%s in %s: %s placed=%d", uid, g.queue, g.state, g.tally.placed)
-			if g.charge.reserved {
+			if g.charge.reserved() {
 				line += " charged " + g.charge.amounts.String()
 			}
 			if w := g.words(); !w.None() {

@@ -54,7 +54,7 @@ func (c *claims) onShrink(m *wire.Shrink) {
 		return
 	}
 	ch := &g.charge
-	if m.GetAttempt() != ch.attempt || !ch.reserved || ch.closed {
+	if m.GetAttempt() != ch.attempt || !ch.reserved() || ch.closed {
 		return
 	}
 	if m.GetReservationRevision() > ch.revision {

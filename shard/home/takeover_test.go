@@ -43,7 +43,7 @@ func TestTakeoverWithoutList(t *testing.T) {
 	if !asked["waits"] || asked["others"] {
 		t.Errorf("quota is asked for %v", asked)
 	}
-	if p := c.pods["named"]; p == nil || p.gang == nil || !p.gang.charge.reserved {
+	if p := c.pods["named"]; p == nil || p.gang == nil || !p.gang.charge.reserved() {
 		t.Errorf("the pod that a reservation names is %+v", p)
 	}
 	if c.pods["others"] != nil {

@@ -173,7 +173,7 @@ func (s *surveys) sharersWith(now time.Time, own kin) map[string]int64 {
 // before it. It sleeps then, and asks nobody: others get the quota, which can use it.
 func (c *Core) comesEarly(g *gang) bool {
 	p := g.alone()
-	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved || g.charge.reserve != nil || g.charge.claimed() {
+	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved() || g.charge.reserve != nil || g.charge.claimed() {
 		return false
 	}
 	c.rules.ask([]*pod{p})

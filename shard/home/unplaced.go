@@ -29,7 +29,7 @@ func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
 // succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
 func (c *common) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
 	was := &g.charge.unplaced
-	if !g.charge.reserved || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
+	if !g.charge.reserved() || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
 		return
 	}
 	same := repairs == was.repairs && demand.Equal(was.demand)

@@ -49,7 +49,7 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	out.Pods, out.Bound, out.MinCount = uint32(g.tally.unfinished), uint32(g.tally.bound), uint32(g.minCount())
 	place, of := c.reports.positionOf(g)
 	out.Position, out.Waiting = uint32(place), uint32(of)
-	if g.charge.reserved {
+	if g.charge.reserved() {
 		out.Charged = wire.FromResources(g.charge.amounts)
 	}
 	if a := g.charge.reserve; a != nil && a.denied != nil && a.denied.GetShort() > 0 {

@@ -1533,7 +1533,7 @@ func (w *world) explain(uid string) string {
 	for _, p := range w.procs {
 		if g := p.home.gangs[uid]; g != nil && !p.dead {
 			out = append(out, fmt.Sprintf("%s has it %s (started %t placed %d reserved %t ask %+v tally %+v why %+v sleep %+v withdraw %+v lost %v) wake in %s",
-				p.inc, g.state, g.started, g.tally.placed, g.charge.reserved, g.charge.reserve, g.tally, g.blocked,
+				p.inc, g.state, g.started, g.tally.placed, g.charge.reserved(), g.charge.reserve, g.tally, g.blocked,
 				g.search.sleep, g.withdraw, g.lost, g.wake.Sub(w.now)))
 		}
 	}
