@@ -25,11 +25,19 @@ type commit struct {
 	body     *wire.Commit
 	prepared bool  // its intents are durable
 	place    int64 // the last of them in the log of intents
-	judged   bool  // its pods may be bound, as far as other pods are concerned
-	told     bool  // Bindings may be on their way: a Bind was sent, or the Commit said so
-	bind     call  // of the Bind
+	cleared  clearance
+	bind     call // of the Bind
 	volumes
 }
+
+// clearance is how far a commit may go.
+type clearance uint8
+
+const (
+	unjudged clearance = iota
+	judged             // its pods may be bound, as far as other pods are concerned
+	told               // Bindings may be on their way: a Bind was sent, or the Commit said so
+)
 
 // commit sends a Commit for pods held by one shard.
 func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
@@ -40,15 +48,16 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(a.turn, b.turn) })
 	var k classes
 	cm := &commit{shard: shard, pods: pods}
-	cm.judged, cm.told = bindNow, bindNow // by its shard
-	if slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound }) {
-		cm.step, cm.told = toBind, false
+	if bindNow {
+		cm.cleared = told // it is judged by its shard
 	}
-	bindNow = cm.told
+	if slices.ContainsFunc(pods, func(p *pod) bool { return p.Unbound }) {
+		cm.step, cm.cleared = toBind, min(cm.cleared, judged)
+	}
 	cm.serial = c.serial(g)
 	cm.body = &wire.Commit{
 		Gang: g.message(), Serial: cm.serial, ReservationRevision: g.charge.revision, TableRevision: c.table.Revision,
-		Bind: bindNow, Judge: cm.judged, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
+		Bind: cm.cleared == told, Judge: cm.cleared != unjudged, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
 	}
 	for _, p := range pods {
 		p.commits(cm)
@@ -59,7 +68,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	cm.body.Classes = k.wire
 	g.commits = append(g.commits, cm)
 	g.search.asks(shard)
-	if bindNow && g.boundSince.IsZero() {
+	if cm.cleared == told && g.boundSince.IsZero() {
 		g.bindsFrom(c.now)
 	}
 	c.sendCommit(g, cm)
@@ -210,7 +219,7 @@ func (c *Core) prepare(g *gang) {
 	c.traceCommitted(g)
 	g.bindsFrom(c.now)
 	for _, cm := range g.commits {
-		cm.told = true
+		cm.cleared = told
 		c.sendBind(g, cm)
 	}
 	c.become(g, binding)
@@ -227,7 +236,7 @@ func (g *gang) allPrepared() bool {
 
 func (g *gang) toldAny() bool {
 	for _, cm := range g.commits {
-		if cm.told {
+		if cm.cleared == told {
 			return true
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
-	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, func(cm *commit) bool { return !cm.judged }) {
+	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, func(cm *commit) bool { return cm.cleared == unjudged }) {
 		return true
 	}
 	var members []topology.Member
@@ -44,7 +44,7 @@ func (c *Core) mayBind(g *gang) bool {
 	}
 	delete(c.rules.unjudged, g.id)
 	for _, cm := range g.commits {
-		cm.judged = true
+		cm.cleared = max(cm.cleared, judged)
 	}
 	return true
 }

@@ -164,7 +164,7 @@ func (c *common) sendPrepare(g *gang, cm *commit) {
 // those up that are not ready.
 func (c *searchers) fillVolumes(g *gang, cm *commit) bool {
 	if !cm.waitsForVolumes() {
-		cm.told = true
+		cm.cleared = told
 		return true
 	}
 	if limit := cm.at.Add(c.cfg.VolumesWithin); c.now.Before(limit) {
@@ -173,7 +173,7 @@ func (c *searchers) fillVolumes(g *gang, cm *commit) bool {
 		return false
 	}
 	words := g.awaitsVolumes()
-	cm.step, cm.told = answered, true
+	cm.step, cm.cleared = answered, told
 	g.block(report.VolumesLate(c.cfg.VolumesWithin, words))
 	c.pauseForVolumes(g)
 	return true
