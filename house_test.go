@@ -29,8 +29,8 @@ const module = "basalt.dev/basalt"
 // cores decide; they must be pure. Everything else that is not listed in mayImport is a shell, a main or a bench.
 var cores = []string{"api/store/protocol", "cache", "coordinator", "coordinator/effect", "coordinator/leadership",
 	"coordinator/owners", "shard/effect", "shard/fair", "shard/home", "shard/home/disruption", "shard/home/intake",
-	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event", "shard/cores",
-	"shard/volumes"}
+	"shard/home/pack", "shard/home/plan", "shard/home/report", "shard/node", "shard/topology", "shard/event",
+	"shard/cores", "shard/volumes"}
 
 // mayImport lists, for cores and words, what of ours they may import.
 var mayImport = map[string][]string{
@@ -439,8 +439,9 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// TestFewDrivers: besides the shells, only the simulator, the explorer and the lab make cores of shards and coordinators.
-// Others step those of the lab. The tests of a core make its own, and those of shard/home the node core beside it.
+// TestFewDrivers: besides the shells, only the simulator, the explorer and the lab make cores of shards and
+// coordinators. Others step those of the lab. The tests of a core make its own, and those of shard/home the node core
+// beside it.
 func TestFewDrivers(t *testing.T) {
 	drivers := []string{"shard/cores", "coordinator/server", "bench/prove/explore", "bench/prove/lab", "bench/prove/sim",
 		"shard/home"}

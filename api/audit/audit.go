@@ -137,8 +137,8 @@ type (
 		CreateRevision int64
 		ModRevision    int64
 	}
-	// Listed is a new list of pods, nodes, namespaces, claims, volumes, CSINodes or Queues: those that it does not name are
-	// gone.
+	// Listed is a new list of pods, nodes, namespaces, claims, volumes, CSINodes or Queues: those that it does not name
+	// are gone.
 	Listed[T metav1.Object] struct{ Objects []T }
 	// Seen is one of them as it is now, and Gone one that is gone.
 	Seen[T metav1.Object] struct{ Object T }

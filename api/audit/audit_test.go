@@ -182,8 +182,9 @@ func (w *world) intend(n int, gang string, cpu int64, where map[string]string, c
 }
 
 func (w *world) node(name, cpu string) {
-	w.a.Observe(w.now, audit.Seen[*v1.Node]{Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-		"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")}}}})
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("10")}
+	w.a.Observe(w.now, audit.Seen[*v1.Node]{Object: n})
 }
 
 func (w *world) pod(uid, cpu string, change ...func(*v1.Pod)) {

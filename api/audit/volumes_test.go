@@ -32,7 +32,9 @@ func (w *world) claim(name, in string, modes ...v1.PersistentVolumeAccessMode) {
 			{Key: zone, Operator: v1.NodeSelectorOpIn, Values: []string{in}}}}}}}
 	}
 	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolume]{Object: v})
-	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+	w.a.Observe(w.now, audit.Seen[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: v.Name, AccessModes: modes}}})
 }
 
@@ -52,7 +54,9 @@ func (w *world) migrates(node string) {
 	w.shows(node, func(n *v1.Node) {
 		n.Labels = map[string]string{v1.LabelHostname: node, "topology.ebs.csi.aws.com/zone": zones[node]}
 	})
-	w.a.Observe(w.now, audit.Seen[*storagev1.CSINode]{Object: &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/aws-ebs"}},
+	w.a.Observe(w.now, audit.Seen[*storagev1.CSINode]{Object: &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: node,
+			Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/aws-ebs"}},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}}}}})
 }
 
@@ -120,7 +124,8 @@ func TestVolumes(t *testing.T) {
 		{"its claim was made anew afterwards", "", "", func(w *world) {
 			w.claim("c", "z1")
 			w.place(1, "p", "n1", uses("c"))
-			w.a.Observe(w.now, audit.Gone[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}})
+			w.a.Observe(w.now, audit.Gone[*v1.PersistentVolumeClaim]{Object: &v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}})
 			w.now = w.now.Add(time.Millisecond)
 			w.claim("c", "z2")
 		}},

@@ -127,7 +127,8 @@ func (c *Core) adjust(g *gang) {
 		}
 	}
 	named := !ch.reserved() || ch.namesAll(g, need)
-	if ch.reserve == nil && ch.current() && named && len(need) > 0 && len(extra) == 0 && !base.Equal(ch.amounts) && base.Fits(ch.amounts) {
+	if ch.reserve == nil && ch.current() && named && len(need) > 0 && len(extra) == 0 &&
+		!base.Equal(ch.amounts) && base.Fits(ch.amounts) {
 		if at := ch.shrunk.Add(shrinkPause(len(ch.pods))); c.now.Before(at) {
 			c.wakeAt(g, at)
 			return
@@ -138,7 +139,8 @@ func (c *Core) adjust(g *gang) {
 		if ch.reserved() || ch.reserve != nil {
 			c.release(g)
 		}
-	case ch.record == outdated, ch.reserved() && (!named || !base.Equal(ch.amounts) || g.saysLeast()), !ch.reserved() && !base.IsZero(),
+	case ch.record == outdated, ch.reserved() && (!named || !base.Equal(ch.amounts) || g.saysLeast()),
+		!ch.reserved() && !base.IsZero(),
 		ch.reserved() && ch.reserve == nil && (c.unremembered(g) || ch.namesOthers(need)):
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time

@@ -51,7 +51,8 @@ func (c *Core) awaitWithdrawn(g *gang) {
 		}
 		if c.dueAtShard(g, o) {
 			c.send(shard, &wire.Envelope{Body: &wire.Envelope_Withdraw{Withdraw: &wire.Withdraw{
-				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch), PodUids: w.pods, Keep: w.rooms != roomsGo}}})
+				Gang: g.message(), Serial: w.serial, TableEpoch: uint64(c.table.Epoch), PodUids: w.pods,
+				Keep: w.rooms != roomsGo}}})
 		}
 	}
 	if len(shards) > 0 || len(w.sent) > 0 {

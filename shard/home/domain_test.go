@@ -125,7 +125,8 @@ func TestSliceKeepsDomainsThatLackPods(t *testing.T) {
 		}
 		x.rooms[r.id()] = r
 	}
-	a, _ := x.slice(wanted{parts: []part{{pods: []*pod{podOf(&api.Pod{UID: "p", Class: class})}, in: domainID([]string{"c7"})}}, size: 4, fails: failsParts}, nil, &tried{})
+	one := part{pods: []*pod{podOf(&api.Pod{UID: "p", Class: class})}, in: domainID([]string{"c7"})}
+	a, _ := x.slice(wanted{parts: []part{one}, size: 4, fails: failsParts}, nil, &tried{})
 	if a == nil || a.of["p"].values[0] != "c7" {
 		t.Errorf("%v is chosen, c7 lacks the pod", a)
 	}

@@ -73,7 +73,8 @@ func (c *census) judgeForeign(p *pod) {
 			c.uncount(p)
 		}
 		return
-	case p.ours || p.Node == "" || p.gang.charge.reserved() && p.gang.charge.names(p.gang, p) || fault.On(fault.ForeignInFull):
+	case p.ours || p.Node == "" || p.gang.charge.reserved() && p.gang.charge.names(p.gang, p) ||
+		fault.On(fault.ForeignInFull):
 		p.chargeable = true
 		return
 	}

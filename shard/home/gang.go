@@ -176,7 +176,8 @@ func (g *gang) unblock() { g.blocked = report.Reason{} }
 // message returns the gang as messages name it.
 func (g *gang) message() *wire.GangRef {
 	if g.ref == nil || g.ref.Queue != g.queue || g.ref.Name != g.name.Name {
-		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.name.Namespace, Name: g.name.Name, Queue: g.queue, Single: g.isPod(), Kind: uint32(g.name.Kind)}
+		g.ref = &wire.GangRef{Uid: g.id, Namespace: g.name.Namespace, Name: g.name.Name, Queue: g.queue,
+			Single: g.isPod(), Kind: uint32(g.name.Kind)}
 	}
 	return g.ref
 }

@@ -46,7 +46,8 @@ func (c *reasons) noNode(g *gang) report.Reason {
 // it, too, and so would one that is a domain of its own: an autoscaler that hears of a few of a thousand pods buys a few nodes at a time.
 func (c *rules) behindStuck(g *gang) report.Reason {
 	p := g.alone()
-	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved() || g.search.entered != (kin{}) || !c.shards.knowsNodes() {
+	if p == nil || len(p.Class.Joins) == 0 || g.charge.reserved() || g.search.entered != (kin{}) ||
+		!c.shards.knowsNodes() {
 		return report.Reason{}
 	}
 	of := g.kinOf(p)

@@ -252,8 +252,8 @@ func (x *rejection) goesOn(now, or time.Time) time.Time {
 	return or
 }
 
-// pauseEnds makes the end of a pause that is over zero, and returns the earlier one of that and the time given, of those
-// that are not zero.
+// pauseEnds makes the end of a pause that is over zero, and returns the earlier one of that and the time given, of
+// those that are not zero.
 func pauseEnds(end *time.Time, now, or time.Time) time.Time {
 	switch {
 	case end.IsZero():

@@ -137,7 +137,8 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if a.denied != nil && g.charge.reserved() && !g.charge.amounts.Fits(a.bound) { // an earlier request was for one that has left
+	if a.denied != nil && g.charge.reserved() && !g.charge.amounts.Fits(a.bound) {
+		// An earlier request was for one that has left.
 		if g.tally.chargeable == 0 {
 			c.release(g)
 		} else {
@@ -204,7 +205,8 @@ func (c *Core) onGranted(m *wire.Granted) {
 		c.mark(g)
 		return
 	}
-	if ch := &g.charge; a == nil && ch.reserved() && ch.claim != 0 && m.GetAttempt() == ch.attempt && m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
+	if ch := &g.charge; a == nil && ch.reserved() && ch.claim != 0 && m.GetAttempt() == ch.attempt &&
+		m.GetReservationRevision() > ch.revision { // it was charged before, and lacked room
 		ch.moved(m.GetReservationRevision())
 		ch.dropClaim()
 		c.mark(g)

@@ -167,7 +167,8 @@ func (c *reports) seenStatus(g *gang) {
 	case g.charge.yields != nil, g.status.RecallsStart(c.now): // it is being taken back
 	case shows(g.group.Status, v1beta1.ConditionPodGroupInitiallyScheduled): // the memory of a gang's start
 		g.hadMinimum()
-	case g.status.ShowsPreempted() && g.started && !g.charge.reserved() && g.tally.bound == 0: // what was seen before is out of date
+	case g.status.ShowsPreempted() && g.started && !g.charge.reserved() && g.tally.bound == 0:
+		// What was seen before is out of date.
 		c.beginAnew(g)
 	}
 	if !g.started && g.yielded == "" { // a predecessor evicted it, and what it said of that stays until the gang starts again

@@ -429,13 +429,15 @@ func (c *Core) onKnown(m *wire.Known) {
 			g = c.newStray(ref, true)
 			g.charge.findListed(attempt)
 			c.touch(g)
-		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) && !g.charge.reserved() && g.charge.reserve == nil && !g.leaving():
+		case g.queue == ref.GetQueue() && (g.state == collecting || g.state == running || g.state == binding) &&
+			!g.charge.reserved() && g.charge.reserve == nil && !g.leaving():
 			g.charge.findBack(attempt) // we gave it back, and it is still there
 			if g.state == collecting && g.tally.bound == 0 {
 				c.release(g)
 			}
 			c.touch(g)
-		case g.queue == ref.GetQueue() && g.state == waiting && !g.charge.reserved() && g.charge.reserve != nil && g.charge.reserve.denied != nil && g.tally.bound == 0 && !g.leaving():
+		case g.queue == ref.GetQueue() && g.state == waiting && !g.charge.reserved() && g.charge.reserve != nil &&
+			g.charge.reserve.denied != nil && g.tally.bound == 0 && !g.leaving():
 			// A Granted was lost. If it was for what is asked now, saying that again brings it; if it was for less, it is
 			// charged for nobody, and is given back.
 			if a := g.charge.reserve; !a.doubted {

@@ -16,7 +16,8 @@ import (
 
 // mayBind reports whether a prepared gang may be bound. If it may not, it starts over.
 func (c *Core) mayBind(g *gang) bool {
-	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, func(cm *commit) bool { return cm.cleared == unjudged }) {
+	fresh := func(cm *commit) bool { return cm.cleared == unjudged }
+	if fault.On(fault.GangUnjudged) || !slices.ContainsFunc(g.commits, fresh) {
 		return true
 	}
 	var members []topology.Member

@@ -28,7 +28,8 @@ func (c *Core) onYield(m *wire.Yield) {
 		return
 	case g.state == releasing:
 		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
-	case g.state == waiting && !ch.reserved() && ch.reserve != nil && g.tally.bound == 0: // a Granted was lost: nothing was placed under it
+	case g.state == waiting && !ch.reserved() && ch.reserve != nil && g.tally.bound == 0:
+		// A Granted was lost: nothing was placed under it.
 		c.release(g)
 	case !ch.reserved() || ch.yields != nil:
 		return

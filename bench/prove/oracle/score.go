@@ -23,7 +23,8 @@ import (
 )
 
 // Scores compares where Basalt places pods that prefer some nodes with kube-scheduler's score plugins for such wishes. A pod is placed by
-// the home core of one shard and the node cores of all, and then the next one comes: each is judged in the cluster as it is for it.
+// the home core of one shard and the node cores of all, and then the next one comes: each is judged in the cluster as
+// it is for it.
 
 // wishPlugins are those whose scores are about the same wishes as Basalt's tiers.
 var wishPlugins = map[string]bool{names.NodeAffinity: true, names.TaintToleration: true}

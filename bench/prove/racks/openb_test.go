@@ -205,7 +205,8 @@ func TestFragmented(t *testing.T) {
 }
 
 func (f *fleet) create(a ask, queue string) {
-	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name), Generation: 1, CreationTimestamp: metav1.NewTime(f.Now)}}
+	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.name, UID: types.UID(a.name),
+		Generation: 1, CreationTimestamp: metav1.NewTime(f.Now)}}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(a.pods)
 	constraint := v1beta1.TopologyConstraint{Key: rack}
@@ -216,7 +217,8 @@ func (f *fleet) create(a ask, queue string) {
 	f.Tell(event.PodGroupSeen{PodGroup: g})
 	for i := range a.pods {
 		uid := fmt.Sprint(a.name, "-", i)
-		p := &api.Pod{UID: uid, Namespace: "default", Name: uid, ResourceVersion: "1", Created: f.Now, Ours: true, Group: a.name, Class: api.NewClass(a.need, nil)}
+		p := &api.Pod{UID: uid, Namespace: "default", Name: uid, ResourceVersion: "1", Created: f.Now, Ours: true,
+			Group: a.name, Class: api.NewClass(a.need, nil)}
 		f.Show(p)
 	}
 }
