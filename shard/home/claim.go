@@ -72,7 +72,7 @@ type claiming struct {
 	kinds      []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
 	members    [][]*pod                 // by kind, and in slices by kind and domain
 	nodes      []plan.Node
-	near       []domainLevel          // the domains that its pods would rather have than any that will do
+	near       [][]string             // labels of the domains that its pods would rather have than any that will do
 	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go),
 	alike      []int                  // and which of them are as good as each other
 	singles    map[int]plan.Candidate // surplus pods of candidates, by index
@@ -481,7 +481,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 	bound := c.evictions.victimPods(m.GetCandidates())
 	x.candidates, x.alike = c.evictions.inTurn(m.GetCandidates(), bound)
 	if g.group != nil {
-		x.near = slices.DeleteFunc(c.domains.domainLevels(g), func(l domainLevel) bool { return l.required })
+		x.near = slices.DeleteFunc(c.domains.levels(g), g.requires)
 	}
 	x.singles = c.census.surplusOf(x.candidates, bound)
 	for i, of := range x.candidates {
@@ -533,8 +533,8 @@ func (c *claims) onRooms(from api.Incarnation, m *wire.Rooms) {
 		}
 		of := plan.Node{Shard: from, Free: free, Classes: n.GetClasses(),
 			Domain: c.census.domainOf(n.GetNode(), outerKeys), Part: c.census.domainOf(n.GetNode(), innerKeys)}
-		for _, l := range x.near {
-			of.Near = append(of.Near, c.census.domainOf(n.GetNode(), l.keys))
+		for _, keys := range x.near {
+			of.Near = append(of.Near, c.census.domainOf(n.GetNode(), keys))
 		}
 		for _, l := range n.GetLeaves() {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {

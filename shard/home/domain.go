@@ -80,15 +80,11 @@ func (c *census) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 	}
 }
 
-// domainLevel is a kind of domain that a gang is to be in: of the labels, of which there are none for a gang of which only slices are.
-type domainLevel struct {
-	keys     []string
-	required bool // there is none below
-}
-
-// domainLevels returns the kinds of domain that are tried for a gang, in order: the one that it prefers and the larger ones that the cluster
-// has, those in which its pods require one another, then the one that it requires. After the last one a gang waits if it is required, and is placed anywhere otherwise.
-func (c *domains) domainLevels(g *gang) (levels []domainLevel) {
+// levels returns the kinds of domain that are tried for a gang, each as the labels that all nodes of one have, in order:
+// the one that it prefers and the larger ones that the cluster has, those in which its pods require one another, then
+// the one that it requires. That has no labels where only slices of the gang are to be in domains. After the last one a
+// gang waits if it is required, and is placed anywhere otherwise.
+func (c *domains) levels(g *gang) (levels [][]string) {
 	if g.group == nil {
 		return c.rules.founds(g)
 	}
@@ -106,24 +102,31 @@ func (c *domains) domainLevels(g *gang) (levels []domainLevel) {
 			switch {
 			case key == slice:
 			case must != "":
-				levels = append(levels, domainLevel{keys: []string{key, must}})
+				levels = append(levels, []string{key, must})
 			default:
-				levels = append(levels, domainLevel{keys: []string{key}})
+				levels = append(levels, []string{key})
 			}
 		}
 	}
 	for _, key := range c.rules.ties(g) {
-		if keys := domainKeys(key, must); slice == "" && key != must && !slices.ContainsFunc(levels, func(l domainLevel) bool { return slices.Equal(l.keys, keys) }) {
-			levels = append(levels, domainLevel{keys: keys})
+		keys := domainKeys(key, must)
+		same := func(level []string) bool { return slices.Equal(level, keys) }
+		if slice == "" && key != must && !slices.ContainsFunc(levels, same) {
+			levels = append(levels, keys)
 		}
 	}
 	switch {
 	case must != "":
-		levels = append(levels, domainLevel{keys: []string{must}, required: true})
+		levels = append(levels, []string{must})
 	case slice != "":
-		levels = append(levels, domainLevel{required: true})
+		levels = append(levels, nil)
 	}
 	return levels
+}
+
+// requires reports whether no other domain will do for a gang than one of a level.
+func (g *gang) requires(level []string) bool {
+	return len(level) == 0 || g.group != nil && len(level) == 1 && level[0] == g.group.Required
 }
 
 // ties returns the labels in whose domains pods of a gang that has not begun require others of it: they are all in one then, or at least those of
@@ -157,7 +160,7 @@ func (c *rules) ties(g *gang) (keys []string) {
 func (c *Core) confine(g *gang, missing []*pod) bool {
 	s := &g.search
 	s.confine(nil)
-	levels := c.domains.domainLevels(g)
+	levels := c.domains.levels(g)
 	if len(levels) == 0 {
 		return true
 	}
@@ -171,13 +174,14 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 	holds, some := len(g.pick(isHeld)) > 0, len(g.pick(stands)) > 0
 	founds := g.group == nil // more pods are to come, which have to go to the domain that is chosen now
 	for i, level := range levels {
+		required := g.requires(level)
 		pin, firm, ok := c.census.pinAt(g, level, holds)
-		if !ok || !level.required && s.scatters() {
+		if !ok || !required && s.scatters() {
 			continue
 		}
-		keys, t := level.keys, &s.levels[i]
+		keys, t := level, &s.levels[i]
 		w := wanted{kinds: kindsOf(missing)}
-		if level.required && (g.started || some) {
+		if required && (g.started || some) {
 			w.fails = failsParts
 		}
 		if founds {
@@ -201,7 +205,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 				w.apart = append(w.apart, c.rules.topology.Separates(class, slice))
 			}
 		}
-		if sv.later && level.required {
+		if sv.later && required {
 			c.domains.waitForDomain(g, report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace)))
 			return false
 		}
@@ -216,7 +220,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			if t.take(); founds {
 				c.domains.surveys.found(c.now, g.kinOf(missing[0]), sv.named(a.all))
 			}
-			if a.level = i; holds && !level.required && (w.parts == nil || !g.started) {
+			if a.level = i; holds && !required && (w.parts == nil || !g.started) {
 				a.fails = failsNone
 			}
 			s.confine(a)
@@ -227,7 +231,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			c.domains.surveyAround(g, keys, w, pin, t)
 			return false
 		}
-		if !level.required {
+		if !required {
 			continue
 		}
 		if !firm && holds && w.fails != failsParts { // what it holds is not enough there, nor can be
@@ -246,21 +250,21 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 
 // pinAt returns the domain of a level in which pods of a gang are, nil if there is none, firm if they stay there. It is not ok if others cannot be in
 // one domain with them, which is only preferred.
-func (c *census) pinAt(g *gang, level domainLevel, holds bool) (pin []string, firm, ok bool) {
-	if len(level.keys) == 0 {
+func (c *census) pinAt(g *gang, level []string, holds bool) (pin []string, firm, ok bool) {
+	if len(level) == 0 {
 		return nil, false, true
 	}
-	pin, same := c.pinned(g, level.keys, stands)
-	if !same && !level.required {
+	pin, same := c.pinned(g, level, stands)
+	if !same && !g.requires(level) {
 		return nil, false, false
 	}
 	if pin != nil || !holds {
 		return pin, pin != nil, true
 	}
-	if pin, same = c.pinned(g, level.keys, isHeld); !same {
+	if pin, same = c.pinned(g, level, isHeld); !same {
 		pin = nil
 	}
-	return pin, false, pin != nil || level.required
+	return pin, false, pin != nil || g.requires(level)
 }
 
 // whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.

@@ -26,8 +26,7 @@ type charge struct {
 	started bool      // the record says that the gang had its minimum
 	ends    time.Time // it is past its limit then; the zero time if it has none
 
-	inherited bool  // another home asked for it,
-	found     int64 // for so many pods, when this one took it over
+	found *int64 // pods that it was for when this home took it over, nil if this one asked for it
 
 	reserve *reserveCall
 	open    *call // Unreserve or Close
@@ -184,7 +183,7 @@ func (ch *charge) inherit(
 	*ch = charge{
 		attempt: r.GetAttempt(), record: current, revision: revision, amounts: amounts, rank: r.GetRank(),
 		pods: r.GetPods(), forced: r.GetForced(),
-		inherited: true, found: amounts.Value("pods"), started: r.GetStarted(),
+		found: new(amounts.Value("pods")), started: r.GetStarted(),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
 	}
@@ -204,7 +203,7 @@ func (ch *charge) inherit(
 
 // findListed takes note of a record of which only the attempt is known.
 func (ch *charge) findListed(attempt uint64) {
-	*ch = charge{attempt: attempt, record: outdated, inherited: true}
+	*ch = charge{attempt: attempt, record: outdated, found: new(int64)}
 }
 
 // findBack takes note that a reservation which was given back is still there.

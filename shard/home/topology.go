@@ -128,7 +128,7 @@ const (
 
 // founds returns the domains of which a single pod chooses one for others, as those that it requires are like it, and
 // there is none yet.
-func (c *rules) founds(g *gang) []domainLevel {
+func (c *rules) founds(g *gang) [][]string {
 	p := g.alone()
 	if p == nil || len(p.Class.Joins) == 0 {
 		return nil
@@ -138,7 +138,7 @@ func (c *rules) founds(g *gang) []domainLevel {
 	if len(keys) == 0 || len(keys) > maxFoundingKeys {
 		return nil
 	}
-	return []domainLevel{{keys: keys}}
+	return [][]string{keys}
 }
 
 // maxFoundingKeys is how many labels a Probe may name.

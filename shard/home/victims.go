@@ -46,7 +46,7 @@ func (c *claims) findPlan(g *gang, x *claiming, m *plan.Mandate) (found plan.Pla
 	}
 	if near >= 0 {
 		value, _, _ := strings.Cut(to.Domain[1:], "\x00")
-		x.closer = &wire.Label{Key: x.near[near].keys[0], Value: value}
+		x.closer = &wire.Label{Key: x.near[near][0], Value: value}
 	}
 	if outer != "" {
 		x.within = &wire.Label{Key: outer, Value: valueOf(to.Domain)}
