@@ -61,7 +61,7 @@ func (c *Core) adjust(g *gang) {
 		return
 	}
 	for _, cm := range g.commits {
-		if !cm.prepared && c.isMember(cm.shard) {
+		if !cm.prepared() && c.isMember(cm.shard) {
 			if ch.reserve != nil {
 				c.sendReserve(g)
 			}

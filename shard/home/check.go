@@ -20,7 +20,7 @@ func (c *Core) check() error {
 		}
 		if g.slot() {
 			slots++
-			pods += g.search.pods
+			pods += *g.search.slot
 		}
 		if of := g.search.entered; of != (kin{}) {
 			entering[of]++

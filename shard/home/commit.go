@@ -20,13 +20,12 @@ import (
 // commit is a Commit that was sent.
 type commit struct {
 	call
-	shard    api.Incarnation
-	pods     []*pod
-	body     *wire.Commit
-	prepared bool  // its intents are durable
-	place    int64 // the last of them in the log of intents
-	cleared  clearance
-	bind     call // of the Bind
+	shard   api.Incarnation
+	pods    []*pod
+	body    *wire.Commit
+	place   *int64 // of the last of its intents in their log, nil before they are durable
+	cleared clearance
+	bind    call // of the Bind
 	volumes
 }
 
@@ -38,6 +37,9 @@ const (
 	judged             // its pods may be bound, as far as other pods are concerned
 	told               // Bindings may be on their way: a Bind was sent, or the Commit said so
 )
+
+// prepared reports whether the intents of a commit are durable.
+func (cm *commit) prepared() bool { return cm.place != nil }
 
 // commit sends a Commit for pods held by one shard.
 func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
@@ -169,7 +171,7 @@ func (c *Core) prepare(g *gang) {
 	}
 	for _, cm := range g.commits {
 		switch {
-		case cm.prepared:
+		case cm.prepared():
 		case !c.isMember(cm.shard) || !c.now.Before(cm.at.Add(c.cfg.PrepareFor)):
 			c.retreat(g, startOver)
 			return
@@ -227,7 +229,7 @@ func (c *Core) prepare(g *gang) {
 
 func (g *gang) allPrepared() bool {
 	for _, cm := range g.commits {
-		if !cm.prepared && !fault.On(fault.BindBeforePrepared) {
+		if !cm.prepared() && !fault.On(fault.BindBeforePrepared) {
 			return false
 		}
 	}
@@ -262,7 +264,7 @@ func (c *Core) fill(g *gang, seeks bool) {
 	for _, cm := range g.commits {
 		switch {
 		case !c.isMember(cm.shard):
-		case !cm.prepared:
+		case !cm.prepared():
 			c.sendCommit(g, cm)
 		case !c.searchers.fillVolumes(g, cm):
 			continue
@@ -293,7 +295,7 @@ func (c *Core) fill(g *gang, seeks bool) {
 // them. Only they may be tried again elsewhere, for only one Binding of a pod can win. The gang's reservation stays until
 // every shard was asked.
 func (c *Core) doubt(g *gang, cm *commit) {
-	if fault.On(fault.OthersTried) && !cm.prepared && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
+	if fault.On(fault.OthersTried) && !cm.prepared() && c.now.Sub(cm.at) > c.cfg.AskAgain/2 {
 		c.tryOthers(g, cm)
 	}
 	for _, p := range cm.pods {
@@ -361,7 +363,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 	cm := g.commits[i]
 	c.mark(g)
 	if m.GetOutcome() == wire.CommitOutcome_COMMIT_PREPARED {
-		cm.prepared, cm.place = true, m.GetPlace()
+		cm.place = new(m.GetPlace())
 		return
 	}
 	// Nothing of it was written, or, when it was prepared before, nothing of it is left.
@@ -392,7 +394,7 @@ func (c *Core) onCommitReply(from api.Incarnation, m *wire.CommitReply) {
 		}
 		c.searchers.pause(g)
 	case wire.CommitOutcome_COMMIT_WITHDRAWN:
-		if !cm.prepared { // by somebody whose serials are ahead of ours
+		if !cm.prepared() { // by somebody whose serials are ahead of ours
 			c.skipSerials()
 		}
 	case wire.CommitOutcome_COMMIT_TABLE_MOVED:

@@ -13,8 +13,7 @@ import (
 // search is the state of a gang's search for capacity.
 type search struct {
 	touched map[api.Incarnation]bool // shards that may have holds or intents of the gang
-	slot    bool                     // one of Config.InFlight
-	pods    int                      // that it was taken for, counted in searchers.podsInFlight
+	slot    *int                     // pods for which it took one of Config.InFlight, nil for none
 	queued  bool                     // in searchers.ready
 
 	since    time.Time // when this search began, zero when none goes on

@@ -319,7 +319,7 @@ func (g *gang) restAsWhole(now time.Time, words report.Reason) {
 // Slots bound how many gangs, and how many of their pods, search at once (Config.InFlight, Config.PodsInFlight). Gangs
 // that wait for a slot get one in the order of their ranks.
 
-func (g *gang) slot() bool { return g.search.slot }
+func (g *gang) slot() bool { return g.search.slot != nil }
 
 // readyQueue holds the gangs that wait for a slot.
 type readyQueue []*gang
@@ -344,7 +344,7 @@ func (r *readyQueue) Pop() any {
 
 func (c *searchers) takeSlot(g *gang) bool {
 	s := &g.search
-	if s.slot {
+	if g.slot() {
 		return true
 	}
 	// The last gang that gets a slot may exceed the number of pods: no gang is passed over for its size.
@@ -355,17 +355,17 @@ func (c *searchers) takeSlot(g *gang) bool {
 		}
 		return false
 	}
-	s.slot, s.pods = true, g.tally.charged
+	s.slot = new(g.tally.charged)
 	c.inFlight++
-	c.podsInFlight += s.pods
+	c.podsInFlight += *s.slot
 	return true
 }
 
 func (c *searchers) freeSlot(g *gang) {
-	if g.search.slot {
-		g.search.slot = false
+	if g.slot() {
 		c.inFlight--
-		c.podsInFlight -= g.search.pods
+		c.podsInFlight -= *g.search.slot
+		g.search.slot = nil
 		c.feed()
 	}
 }

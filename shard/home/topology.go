@@ -23,7 +23,9 @@ func (c *Core) mayBind(g *gang) bool {
 	var members []topology.Member
 	place := int64(0)
 	for _, cm := range g.commits {
-		place = max(place, cm.place)
+		if cm.prepared() {
+			place = max(place, *cm.place)
+		}
 		for _, p := range cm.pods {
 			if p.commit == cm && p.gang == g {
 				members = append(members, topology.Member{UID: p.UID, Namespace: p.Namespace, Version: cm.version(p.UID), Node: p.node, Class: p.asked})

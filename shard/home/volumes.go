@@ -230,7 +230,7 @@ func (c *searchers) onReady(from api.Incarnation, m *wire.Ready) {
 		return
 	}
 	cm := g.commits[i]
-	if !cm.waitsForVolumes() || !cm.prepared {
+	if !cm.waitsForVolumes() || !cm.prepared() {
 		return
 	}
 	cm.step, cm.failed = answered, m.GetFailed()
