@@ -38,9 +38,6 @@ const (
 	told               // Bindings may be on their way: a Bind was sent, or the Commit said so
 )
 
-// prepared reports whether the intents of a commit are durable.
-func (cm *commit) prepared() bool { return cm.place != nil }
-
 // commit sends a Commit for pods held by one shard.
 func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool) {
 	if bindNow && !g.started && g.boundSince.IsZero() && g.tally.placed+len(pods) < g.minCount() {

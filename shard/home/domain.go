@@ -80,10 +80,10 @@ func (c *census) confineTo(a *area, body *wire.HoldRequest, pods []*pod) {
 	}
 }
 
-// levels returns the kinds of domain that are tried for a gang, each as the labels that all nodes of one have, in order:
-// the one that it prefers and the larger ones that the cluster has, those in which its pods require one another, then
-// the one that it requires. That has no labels where only slices of the gang are to be in domains. After the last one a
-// gang waits if it is required, and is placed anywhere otherwise.
+// levels returns the kinds of domain that are tried for a gang, each as the labels that all nodes of one have, in
+// order: the one that it prefers and the larger ones that the cluster has, those in which its pods require one another,
+// then the one that it requires. That has no labels where only slices of the gang are to be in domains. After the last
+// one a gang waits if it is required, and is placed anywhere otherwise.
 func (c *domains) levels(g *gang) (levels [][]string) {
 	if g.group == nil {
 		return c.rules.founds(g)
@@ -122,11 +122,6 @@ func (c *domains) levels(g *gang) (levels [][]string) {
 		levels = append(levels, nil)
 	}
 	return levels
-}
-
-// requires reports whether no other domain will do for a gang than one of a level.
-func (g *gang) requires(level []string) bool {
-	return len(level) == 0 || g.group != nil && len(level) == 1 && level[0] == g.group.Required
 }
 
 // ties returns the labels in whose domains pods of a gang that has not begun require others of it: they are all in one then, or at least those of

@@ -112,6 +112,11 @@ func (o *object) becomePod(orphan bool) {
 // seeQueue takes note of the queue that is named, and of whether pods disagree.
 func (o *object) seeQueue(queue string, mismatch bool) { o.wantQueue, o.mismatch = queue, mismatch }
 
+// requires reports whether no other domain will do than one of a level (domains.levels).
+func (o *object) requires(level []string) bool {
+	return len(level) == 0 || o.group != nil && len(level) == 1 && level[0] == o.group.Required
+}
+
 // strays takes note since when there is a reservation, and no object that was seen.
 func (o *object) strays(since time.Time) { o.ownerless = since }
 
@@ -160,8 +165,8 @@ func (c *Core) newGang(id, queue string, name intake.Name) *gang {
 		members: map[string]*pod{}, doubts: doubts{lost: map[string]bool{}}, first: c.now, inherited: c.takeover.activating,
 	}
 	if pace, known := c.paces.get(id); known {
+		pace.line = comesToLine
 		g.edits = pace
-		g.edits.ask()
 	}
 	c.gangs[id] = g
 	return g

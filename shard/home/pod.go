@@ -447,6 +447,9 @@ func (p *pod) claims() string {
 	}
 }
 
+// prepared reports whether the intents of a commit are durable.
+func (cm *commit) prepared() bool { return cm.place != nil }
+
 // waitsForVolumes reports whether a commit's pods have volumes that are not known to be bound or to have failed.
 func (cm *commit) waitsForVolumes() bool { return cm.step == toBind }
 
