@@ -110,7 +110,7 @@ type Runs struct {
 
 // Refusal says why an object is not acted on, for its user.
 type Refusal struct {
-	Reason  string // UnsupportedConstraint or NeverFits
+	Reason  string // UnsupportedConstraint, NeverFits or Gated
 	Message string // names the field
 }
 

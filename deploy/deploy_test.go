@@ -898,6 +898,16 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"a gang of no time", "podgroups",
 			podGroup("g", `{"maxRuntimeSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`),
 			[]string{"spec.maxRuntimeSeconds", "greater than or equal to 1"}},
+		{"a gate without a domain", "podgroups",
+			podGroup("g", `{"gates":["budget"],"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.gates[0]", "must be a domain, a slash and a name"}},
+		{"a gate twice", "podgroups",
+			podGroup("g", `{"gates":["a.example/b","a.example/b"],"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.gates[1]", "Duplicate"}},
+		{"nine gates", "podgroups",
+			podGroup("g", `{"gates":["a/1","a/2","a/3","a/4","a/5","a/6","a/7","a/8","a/9"],`+
+				`"schedulingPolicy":{"gang":{"minCount":1}}}`),
+			[]string{"spec.gates", "at most 8"}},
 		{"stale at once", "podgroups", podGroup("g", `{"staleAfter":"0s","schedulingPolicy":{"gang":{"minCount":1}}}`),
 			[]string{"spec.staleAfter", "must be from 1s to 168h"}},
 		{"a timeout of 0", "podgroups", podGroup("g", `{"scheduleTimeoutSeconds":0,"schedulingPolicy":{"gang":{"minCount":1}}}`), []string{"spec.scheduleTimeoutSeconds", "greater than or equal to 1"}},
@@ -985,6 +995,7 @@ func TestOnlyMinCountChanges(t *testing.T) {
 	pg := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "immutable", Namespace: "default"}}
 	pg.Spec.Queue = "a"
 	pg.Spec.SchedulingPolicy.Gang.MinCount = 2
+	pg.Spec.Gates = []v1beta1.Gate{"example.com/a", "example.com/b"}
 	if err := c.Post().Namespace("default").Resource("podgroups").Body(pg).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -1008,10 +1019,15 @@ func TestOnlyMinCountChanges(t *testing.T) {
 	for _, body := range []string{
 		`{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`, `{"spec":{"maxRuntimeSeconds":60}}`,
 		`{"metadata":{"labels":{"a":"b"}}}`,
+		`{"spec":{"gates":["example.com/b"]}}`, `{"spec":{"gates":[]}}`, `{"spec":{"gates":null}}`,
 	} {
 		if err := patch(body); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+	const added = "gates can only be removed"
+	if err := patch(`{"spec":{"gates":["example.com/a"]}}`); err == nil || !strings.Contains(err.Error(), added) {
+		t.Errorf("a gate comes back: %v", err)
 	}
 }
 

@@ -30,7 +30,7 @@ type PodGroup struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The desired gang. Only minCount and maxRuntimeSeconds may change.
+	// The desired gang. Only minCount and maxRuntimeSeconds may change, and gates be removed.
 	Spec PodGroupSpec `json:"spec"`
 	// The observed state, written by the gang's home shard. Users must not write it.
 	// +optional
@@ -105,7 +105,20 @@ type PodGroupSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	MaxRuntimeSeconds *int32 `json:"maxRuntimeSeconds,omitempty"`
+	// What others have to allow before the gang asks for quota, such as finance.example.com/budget: each gate is removed
+	// by the controller that watches over it. While there is one, no pod of the gang that has no node is placed. Gates
+	// can be removed at any time, and none is added once the PodGroup exists.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	Gates []Gate `json:"gates,omitempty"`
 }
+
+// Gate is the name of a gate: the domain of whoever removes it, a slash, and a name.
+//
+// +kubebuilder:validation:MinLength=3
+// +kubebuilder:validation:MaxLength=128
+type Gate string
 
 // DisruptionMode says which pods of a gang may be evicted for another gang.
 //

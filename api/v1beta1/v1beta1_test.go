@@ -57,6 +57,7 @@ var (
 			SchedulingPolicy:      v1beta1.SchedulingPolicy{Gang: v1beta1.GangSchedulingPolicy{MinCount: 4}},
 			StaleAfter:            minutes(5),
 			MaxRuntimeSeconds:     new(int32(60)),
+			Gates:                 []v1beta1.Gate{"example.com/budget"},
 			MinResources:          corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			SchedulingConstraints: &v1beta1.SchedulingConstraints{Topology: []v1beta1.TopologyConstraint{{Key: "rack", Mode: v1beta1.TopologyRequired, SliceSize: 2}}}},
 		Status: &v1beta1.PodGroupStatus{Stamp: stamp, ObservedGeneration: 3, Conditions: []metav1.Condition{condition(v1beta1.ConditionQuotaReserved, v1beta1.ReasonQuotaExceeded)},

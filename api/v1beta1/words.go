@@ -84,6 +84,7 @@ const (
 	ReasonSupplyExceeded         = "SupplyExceeded"         // False: quota would admit it, and the nodes have no room for more than is admitted. Its pods are Unschedulable: autoscalers buy nodes for it
 	ReasonUnpreemptible          = "Unpreemptible"          // False: it may not be evicted, and its queue would have more than it deserves of what such gangs use
 	ReasonTooLong                = "TooLong"                // False: it may run for longer than its queue allows
+	ReasonGated                  = "Gated"                  // False: gates of its PodGroup have not been removed
 	ReasonUserLimit              = "UserLimit"              // False: its user has as much as a queue of its path lets him
 	ReasonQueueNotFound          = "QueueNotFound"          // False: no Queue of that name
 	ReasonParentNotFound         = "ParentNotFound"         // False: the Queue exists, an ancestor does not

@@ -406,6 +406,11 @@ func (s *script) run(line string) []string {
 			seconds := int32(w.num("limit"))
 			g.Spec.MaxRuntimeSeconds = &seconds
 		}
+		for name := range strings.SplitSeq(w.value["gates"], ",") {
+			if name != "" {
+				g.Spec.Gates = append(g.Spec.Gates, v1beta1.Gate(name))
+			}
+		}
 		if w.has("whole") {
 			g.Spec.DisruptionMode = v1beta1.DisruptPodGroup
 		}

@@ -128,9 +128,24 @@ func setUserLimits(spec apiextensions.JSONSchemaProps) {
 func fixed(name string) apiextensions.ValidationRule {
 	return apiextensions.ValidationRule{
 		Rule:      strings.ReplaceAll("has(self.F) == has(oldSelf.F) && (!has(self.F) || self.F == oldSelf.F)", "F", name),
-		Message:   "spec." + name + " cannot change: only spec.schedulingPolicy.gang.minCount and spec.maxRuntimeSeconds can",
+		Message:   "spec." + name + " cannot change: only minCount, maxRuntimeSeconds and gates can",
 		FieldPath: "." + name,
 	}
+}
+
+// onlyRemoved is the rule that gates of a PodGroup are only removed.
+var onlyRemoved = apiextensions.ValidationRule{
+	Rule: "!has(self.gates) || self.gates.size() == 0 || " +
+		"has(oldSelf.gates) && self.gates.all(g, g in oldSelf.gates)",
+	Message:   "none can be added, now that the PodGroup exists: gates can only be removed",
+	FieldPath: ".gates",
+}
+
+// gate is the rule for the name of a gate.
+var gate = apiextensions.ValidationRule{
+	Rule: "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/" +
+		"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$')",
+	Message: "must be a domain, a slash and a name, such as finance.example.com/budget",
 }
 
 // bound limits the size of every quantity below a schema, and of every map of quantities.
@@ -185,6 +200,8 @@ func complete(path string) error {
 			} {
 				spec.XValidations = append(spec.XValidations, fixed(name))
 			}
+			spec.XValidations = append(spec.XValidations, onlyRemoved)
+			spec.Properties["gates"].Items.Schema.XValidations = apiextensions.ValidationRules{gate}
 			v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 			continue
 		}

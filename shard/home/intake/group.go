@@ -129,14 +129,17 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	}
 	g.Generation = seen.Generation
 	g.Queue = seen.Spec.Queue
-	g.Never, g.Refused, g.Shown = other.Never, other.Refused, other.Status
+	g.Never, g.Shown = other.Never, other.Status
+	refused := cmp.Or(other.Refused, gated(seen.Spec.Gates))
+	edited = (refused == nil) != (g.Refused == nil) || refused != nil && *refused != *g.Refused
+	g.Refused = refused
 	g.readTopology(seen)
 	least := int(max(1, seen.Spec.SchedulingPolicy.Gang.MinCount))
 	var limit time.Duration
 	if s := seen.Spec.MaxRuntimeSeconds; s != nil && *s > 0 {
 		limit = min(time.Duration(*s)*time.Second, api.MaxRuntime)
 	}
-	edited = g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor) ||
+	edited = edited || g.MinCount != least || !slices.Equal(g.Roles, other.Roles) || !g.Floor.Equal(other.Floor) ||
 		g.MaxRuntime != limit
 	if edited {
 		g.MinCount, g.Roles, g.Floor, g.MaxRuntime = least, other.Roles, other.Floor, limit
@@ -152,6 +155,24 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	g.Preemptible, g.Whole = seen.Spec.Preemptible, seen.Spec.DisruptionMode == v1beta1.DisruptPodGroup
 	g.Status = seen.Status
 	return g, fresh, edited
+}
+
+// gated says that a gang is not placed before its gates have been removed, nil if it has none.
+func gated(gates []v1beta1.Gate) *api.Refusal {
+	if len(gates) == 0 {
+		return nil
+	}
+	words := "it waits for the gate "
+	if len(gates) > 1 {
+		words = "it waits for the gates "
+	}
+	for i, gate := range gates {
+		if i > 0 {
+			words += ", "
+		}
+		words += string(gate)
+	}
+	return &api.Refusal{Reason: v1beta1.ReasonGated, Message: words + " (spec.gates of its PodGroup)"}
 }
 
 // GroupName returns the name of a PodGroup; foreign is nil for Basalt's own.

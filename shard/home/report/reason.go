@@ -77,6 +77,10 @@ var effects = map[string]effect{
 		urgent: true, placing: true, pod: v1beta1.ReasonTooLong, hopeless: true,
 		next: "nothing, until its limit is shorter, or spec.maxRuntime of the queue longer",
 	},
+	v1beta1.ReasonGated: {
+		urgent: true, placing: true, pod: v1beta1.ReasonGated, soon: true,
+		next: "it asks for quota when its gates have been removed",
+	},
 	v1beta1.ReasonUserLimit: {
 		charge: true, placing: true, pod: v1beta1.ReasonQuotaExceeded,
 		next: "it is admitted when other gangs of that user or group end",

@@ -50,6 +50,12 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: disruptionMode
             type:
               scalar: string
+          - name: gates
+            type:
+              list:
+                elementType:
+                  scalar: string
+                elementRelationship: associative
           - name: maxRuntimeSeconds
             type:
               scalar: numeric

@@ -19,7 +19,7 @@ import (
 type PodGroupApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// The desired gang. Only minCount and maxRuntimeSeconds may change.
+	// The desired gang. Only minCount and maxRuntimeSeconds may change, and gates be removed.
 	Spec *PodGroupSpecApplyConfiguration `json:"spec,omitempty"`
 	// The observed state, written by the gang's home shard. Users must not write it.
 	Status *PodGroupStatusApplyConfiguration `json:"status,omitempty"`

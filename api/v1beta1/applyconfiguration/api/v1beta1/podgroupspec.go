@@ -47,6 +47,10 @@ type PodGroupSpecApplyConfiguration struct {
 	// scheduling.basalt.dev/max-runtime, if all of them have one; else spec.defaultRuntime of its queue. A gang whose
 	// limit is longer than spec.maxRuntime of its queue does not start. An edit counts for the next start.
 	MaxRuntimeSeconds *int32 `json:"maxRuntimeSeconds,omitempty"`
+	// What others have to allow before the gang asks for quota, such as finance.example.com/budget: each gate is removed
+	// by the controller that watches over it. While there is one, no pod of the gang that has no node is placed. Gates
+	// can be removed at any time, and none is added once the PodGroup exists.
+	Gates []apiv1beta1.Gate `json:"gates,omitempty"`
 }
 
 // PodGroupSpecApplyConfiguration constructs a declarative configuration of the PodGroupSpec type for use with
@@ -132,5 +136,15 @@ func (b *PodGroupSpecApplyConfiguration) WithStaleAfter(value metav1.Duration) *
 // If called multiple times, the MaxRuntimeSeconds field is set to the value of the last call.
 func (b *PodGroupSpecApplyConfiguration) WithMaxRuntimeSeconds(value int32) *PodGroupSpecApplyConfiguration {
 	b.MaxRuntimeSeconds = &value
+	return b
+}
+
+// WithGates adds the given value to the Gates field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Gates field.
+func (b *PodGroupSpecApplyConfiguration) WithGates(values ...apiv1beta1.Gate) *PodGroupSpecApplyConfiguration {
+	for i := range values {
+		b.Gates = append(b.Gates, values[i])
+	}
 	return b
 }
