@@ -118,18 +118,17 @@ func (c *evictions) inTurn(candidates []*wire.Candidate, pods map[string][]*pod)
 
 // alikeIn numbers candidates: those of one standing that exceed a budget, or do not, have the same number.
 func alikeIn(candidates []*wire.Candidate, exceeds []bool) []int {
-	type rank struct {
-		standing uint32
-		exceeds  bool
-	}
-	first, alike := map[rank]int{}, make([]int, len(candidates))
+	alike, within, beyond := make([]int, len(candidates)), map[uint32]int{}, map[uint32]int{}
 	for i, of := range candidates {
-		r := rank{of.GetStanding(), exceeds[i]}
-		if at, known := first[r]; known && r.standing != 0 {
+		first := within
+		if exceeds[i] {
+			first = beyond
+		}
+		if at, known := first[of.GetStanding()]; known && of.GetStanding() != 0 {
 			alike[i] = at
 			continue
 		}
-		first[r], alike[i] = i, i
+		first[of.GetStanding()], alike[i] = i, i
 	}
 	return alike
 }
