@@ -241,6 +241,24 @@ func (l *Link) retire(p *peer) bool {
 	return true
 }
 
+// receive passes acknowledgements on, and returns why they ended. It always does: whoever sends may wait for that.
+func receive(ctx context.Context, next func() (*wire.FrameAck, error), acks chan<- uint64) error {
+	for {
+		ack, err := next()
+		if errors.Is(err, io.EOF) {
+			return status.Error(codes.Unavailable, "the peer ended the stream")
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case acks <- ack.Sequence:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // stream opens one stream and sends what is queued. It reports whether the peer acknowledged anything, and why it ended.
 func (p *peer) stream() (acknowledged bool, err error) {
 	_, address := p.waiting()
@@ -259,23 +277,7 @@ func (p *peer) stream() (acknowledged bool, err error) {
 	// The receiving half: acknowledgements, then the reason why the stream ended.
 	acks, ended := make(chan uint64, window), make(chan error, 1)
 	var receiving sync.WaitGroup
-	receiving.Go(func() {
-		for {
-			ack, err := stream.Recv()
-			if err != nil {
-				if errors.Is(err, io.EOF) {
-					err = status.Error(codes.Unavailable, "the peer ended the stream")
-				}
-				ended <- err
-				return
-			}
-			select {
-			case acks <- ack.Sequence:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+	receiving.Go(func() { ended <- receive(ctx, stream.Recv, acks) })
 	defer receiving.Wait()
 	defer cancel()
 

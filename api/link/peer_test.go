@@ -2,14 +2,18 @@ package link
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"basalt.dev/basalt/api/wire"
 )
@@ -162,6 +166,29 @@ func TestOperatorsInPlainText(t *testing.T) {
 		ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{Addr: c.remote, LocalAddr: c.local, AuthInfo: c.info})
 		if got := isOperator(ctx); got != c.operator {
 			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}
+
+// TestReceiveAlwaysSaysWhy: a stream that is closed while an acknowledgement is on its way ends, too; whoever was
+// sending at that moment waits for the reason.
+func TestReceiveAlwaysSaysWhy(t *testing.T) {
+	closed, closing := context.WithCancel(t.Context())
+	closing()
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		next func() (*wire.FrameAck, error)
+		want error
+	}{
+		"closed with an acknowledgement on its way": {closed,
+			func() (*wire.FrameAck, error) { return &wire.FrameAck{}, nil }, context.Canceled},
+		"broken": {t.Context(), func() (*wire.FrameAck, error) { return nil, broken }, broken},
+		"ended by the peer": {t.Context(), func() (*wire.FrameAck, error) { return nil, io.EOF },
+			status.Error(codes.Unavailable, "the peer ended the stream")},
+	} {
+		if err := receive(test.ctx, test.next, make(chan uint64)); err == nil || err.Error() != test.want.Error() {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
 	}
 }
