@@ -531,12 +531,12 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 	if closing != "" && c.madeFor(p, closing) {
 		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
 	}
+	if w.load.condemned(p, append([]string{gang}, c.byName[groupNamed(p)]...)) {
+		w.count("surplus pods evicted for other gangs")
+		return
+	}
 	for _, r := range w.store.reservations() {
 		if r.Gang.Uid == gang {
-			if slices.ContainsFunc(r.Condemned, func(s *wire.SurplusPod) bool { return s.Uid == string(p.UID) }) {
-				w.count("surplus pods evicted for other gangs")
-				return
-			}
 			if r.State != wire.ReservationState_RESERVATION_CLOSING {
 				w.fail("%s evicts pod %s of gang %s, which is not closing and does not condemn it", who, p.UID, gang)
 			}

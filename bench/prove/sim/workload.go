@@ -832,3 +832,12 @@ func (l *workload) onTheWay(gang string) map[string]string {
 	}
 	return on
 }
+
+// condemned reports whether the record of one of some gangs condemns a pod: its own, and those of the same name before
+// it, for a PodGroup that is made again under pods that run has them a while later.
+func (l *workload) condemned(p *corev1.Pod, gangs []string) bool {
+	return slices.ContainsFunc(l.w.store.reservations(), func(r *wire.ReservationRecord) bool {
+		return slices.Contains(gangs, r.Gang.Uid) &&
+			slices.ContainsFunc(r.Condemned, func(s *wire.SurplusPod) bool { return s.Uid == string(p.UID) })
+	})
+}
