@@ -230,10 +230,7 @@ func (c *check) decides(t *term, o core.Txn) {
 	if len(c.waits) == 0 {
 		return
 	}
-	all := map[string]*wire.ReservationRecord{} // as they are once others have left and been changed, before anybody is granted something
-	for _, r := range w.store.reservations() {
-		all[r.Gang.Uid] = r
-	}
+	all := w.store.byGang() // as they are once others have left and been changed, before anybody is granted something
 	for _, op := range o.Ops {
 		switch op := op.(type) {
 		case core.DeleteReservation:
@@ -278,11 +275,7 @@ func (c *check) entitled() {
 	if len(c.waits) == 0 {
 		return
 	}
-	all := map[string]*wire.ReservationRecord{}
-	for _, r := range c.w.store.reservations() {
-		all[r.Gang.Uid] = r
-	}
-	in := c.w.store.shares()
+	all, in := c.w.store.byGang(), c.w.store.shares()
 	for _, m := range c.waits {
 		for _, p := range api.Lineage(m.queue) {
 			if _, was := m.since[p]; has(all, p, m.lack.Resource)+c.asks(m, m.lack.Resource) > in.deserves(p, m.lack.Resource) {

@@ -356,6 +356,15 @@ func (s *store) reservations() []*wire.ReservationRecord {
 	return out
 }
 
+// byGang returns all records by the UIDs of their gangs.
+func (s *store) byGang() map[string]*wire.ReservationRecord {
+	all := map[string]*wire.ReservationRecord{}
+	for _, r := range s.reservations() {
+		all[r.Gang.Uid] = r
+	}
+	return all
+}
+
 // held is a lease that a process keeps alive.
 type held struct {
 	*protocol.Lease
