@@ -429,6 +429,7 @@ type Rules struct {
 	Leased     bool            // names other than SchedulerName are Basalt's while it holds Volcano's Lease, and only then
 	Ignored    map[string]bool // resources that neither placement nor quota counts
 	Images     bool            // pods prefer nodes that have their images
+	Tiers      *TierRules      // nil for none
 	Levels     []string        // labels of nodes, from the largest kind of topology domain to the smallest
 	EmptyAll   bool            // a spread with an empty selector counts all pods of its namespace (FromEmpty)
 }

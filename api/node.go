@@ -25,6 +25,8 @@ type Node struct {
 	Unmigrated []string
 	// Images are those that are large enough to matter, if pods prefer nodes that have theirs (Rules.Images); not to be changed.
 	Images Images
+	// Tiers are those that the configuration puts the node into (Rules.FromNode).
+	Tiers Tiers
 	// Unreadable names resources of status.allocatable that could not be read; they count as zero.
 	Unreadable string
 }

@@ -122,7 +122,7 @@ type Class struct {
 	Attach      Resources // volumes that are to be attached, by CSI driver, of pods without a node
 	Repels      []byte    // a v1.PodAntiAffinity with the required terms, and those of OnePodClaims, in protobuf; empty for none
 	Joins       []byte    // a v1.PodSpec with required pod affinity and topology spread, in protobuf; empty for none
-	Wishes      []byte    // a v1.PodSpec with only what encodeWishes keeps, in protobuf; empty for none
+	Wishes      []byte    // a v1.PodSpec with only what Wishes.Encode keeps, in protobuf; empty for none
 	Leanings    []byte    // a v1.PodSpec with only what leans keeps, in protobuf; empty for none
 
 	// Labels of its pods, where Labelled: node shards have to know them while there are pods that repel others.
@@ -353,11 +353,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	var wishes, leanings []byte
 	if out.Ours && out.Node == "" && out.Refused == nil {
 		terms, unheeded := prefers(p)
-		var images []string
-		if rules.Images {
-			images = imagesOf(p)
-		}
-		wishes = encodeWishes(terms, images)
+		wishes = rules.wishesOf(p, out, terms, requests).Encode()
 		spec, unleaned := encodeLeanings(p)
 		leanings, out.Unheeded = spec, allOf(slipWords(p), unheeded, unleaned)
 	}

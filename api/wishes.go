@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -27,7 +28,7 @@ const (
 const (
 	NoGrade    = 0   // no node has room
 	LeastGrade = 1   // no node is less than that
-	BestGrade  = 501 // a node that fulfils every wish
+	BestGrade  = 501 // a node that fulfils every wish, for a class that has no class of the configuration's nodeTiers
 	// BestLeaning is the grade, of a class with leanings, of a node that no other one of the cluster can be better than.
 	BestLeaning = 1 << 24
 )
@@ -59,9 +60,50 @@ func wishing(terms []v1.PreferredSchedulingTerm) *v1.PodSpec {
 	return &v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}}
 }
 
-// encodeWishes returns Class.Wishes: equal bytes for the same terms in any order. Terms that match nothing, or weigh nothing, are left out.
-// Images are containers that have nothing else.
-func encodeWishes(terms []v1.PreferredSchedulingTerm, images []string) []byte {
+// BestGrade returns the grade of a node that fulfils every wish of a class.
+func (c *Class) BestGrade() uint32 {
+	if bytes.HasPrefix(c.Wishes, tierMark) {
+		return BestGrade + LastTier*TierStep
+	}
+	return BestGrade
+}
+
+// The class of the configuration's nodeTiers is spec.runtimeClassName, and stands before the rest, so that it is
+// found without reading that. A shard of a build that does not know it leaves it out.
+const fieldTierClass = 29
+
+var tierMark = protowire.AppendTag(nil, fieldTierClass, protowire.BytesType)
+
+// Wishes are what Class.Wishes says.
+type Wishes struct {
+	Terms  []v1.PreferredSchedulingTerm
+	Images []string
+	Class  string // of nodeTiers, "" for none
+}
+
+// wishesOf returns what a pod wishes that waits.
+func (r *Rules) wishesOf(p *v1.Pod, as *Pod, terms []v1.PreferredSchedulingTerm, requests Resources) Wishes {
+	w := Wishes{Terms: terms}
+	if r.Images {
+		w.Images = imagesOf(p)
+	}
+	if r.Tiers != nil {
+		w.Class = r.Tiers.OfPod(as, p.Labels, requests)
+	}
+	return w
+}
+
+// Encode returns Class.Wishes: equal bytes for the same terms in any order. Terms that match nothing, or weigh
+// nothing, are left out. Images are containers that have nothing else.
+func (w Wishes) Encode() []byte {
+	rest := encodeTerms(w.Terms, w.Images)
+	if w.Class == "" {
+		return rest
+	}
+	return append(protowire.AppendString(slices.Clone(tierMark), w.Class), rest...)
+}
+
+func encodeTerms(terms []v1.PreferredSchedulingTerm, images []string) []byte {
 	type encoded struct {
 		bytes []byte
 		term  v1.PreferredSchedulingTerm
@@ -99,19 +141,22 @@ func encodeWishes(terms []v1.PreferredSchedulingTerm, images []string) []byte {
 	return b
 }
 
-// ReadWishes reads the preferred node affinity terms and the images of Class.Wishes.
-func ReadWishes(b []byte) (terms []v1.PreferredSchedulingTerm, images []string, err error) {
+// ReadWishes reads Class.Wishes.
+func ReadWishes(b []byte) (w Wishes, err error) {
 	spec := &v1.PodSpec{}
 	if err := spec.Unmarshal(b); err != nil {
-		return nil, nil, fmt.Errorf("read wishes: %w", err)
+		return w, fmt.Errorf("read wishes: %w", err)
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
-		terms = spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		w.Terms = spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	for i := range spec.Containers[:min(len(spec.Containers), MaxWishImages)] {
-		images = append(images, spec.Containers[i].Image)
+		w.Images = append(w.Images, spec.Containers[i].Image)
 	}
-	return terms, images, nil
+	if spec.RuntimeClassName != nil {
+		w.Class = *spec.RuntimeClassName
+	}
+	return w, nil
 }
 
 // Wishing returns a class of pods that have these wishes besides.

@@ -40,8 +40,9 @@ func TestWishes(t *testing.T) {
 	if len(plain.Wishes) > 0 || plain.Key == class.Key || len(class.Constraints) > 0 {
 		t.Errorf("without terms the class is %q, with two %q", plain.Key, class.Key)
 	}
-	if terms, _, err := api.ReadWishes(class.Wishes); err != nil || len(terms) != 2 || !slices.ContainsFunc(terms, func(t v1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(t, a) }) {
-		t.Errorf("the wishes of the class are %v, %v", terms, err)
+	first := func(t v1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(t, a) }
+	if w, err := api.ReadWishes(class.Wishes); err != nil || len(w.Terms) != 2 || !slices.ContainsFunc(w.Terms, first) {
+		t.Errorf("the wishes of the class are %v, %v", w.Terms, err)
 	}
 	if other := classOf(preferring(b, a)); other.Key != class.Key {
 		t.Error("the same terms in another order are of another class")
@@ -111,8 +112,9 @@ func TestImages(t *testing.T) {
 	n := &v1.Node{Status: v1.NodeStatus{Images: []v1.ContainerImage{{Names: []string{"b@sha256:12", "b:1"}, SizeBytes: 5 << 20}, {Names: []string{"tiny:1"}, SizeBytes: 5}}}}
 	on, off := api.Rules{Images: true}, api.Rules{}
 	for _, p := range []*v1.Pod{p, on.StripPod(p)} {
-		if _, images, err := api.ReadWishes(api.FromPod(p, nil, on).Class.Wishes); err != nil || fmt.Sprint(images) != "[b@sha256:12 host:5000/train:latest init:latest models/llama:70b]" {
-			t.Errorf("wishes are %v, %v", images, err)
+		const want = "[b@sha256:12 host:5000/train:latest init:latest models/llama:70b]"
+		if w, err := api.ReadWishes(api.FromPod(p, nil, on).Class.Wishes); err != nil || fmt.Sprint(w.Images) != want {
+			t.Errorf("wishes are %v, %v", w.Images, err)
 		}
 	}
 	if got := len(api.FromPod(p, nil, off).Class.Wishes) + len(api.FromPod(off.StripPod(p), nil, on).Class.Wishes); got != 0 {

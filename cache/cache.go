@@ -200,7 +200,7 @@ func (c *Cache) SetNode(object *api.Node) {
 		room = c.setAllocatable(n, old) || room
 	}
 	if old == nil || old.Unschedulable != object.Unschedulable || !maps.Equal(old.Labels, object.Labels) || !equalTaints(old.Taints, object.Taints) ||
-		!slices.Equal(old.Features, object.Features) {
+		!slices.Equal(old.Features, object.Features) || !slices.Equal(old.Tiers, object.Tiers) {
 		changed = true
 		for _, st := range c.sets { // each by itself
 			st.forgetVerdict(n.slot)

@@ -28,7 +28,7 @@ type class struct {
 	choosy   bool      // so they do, or have exclusives: what is on a node already matters
 	wishful  bool      // it prefers some nodes
 	wish     *wish     // once it was needed
-	tiers    [maxTiers]*class
+	tiers    [maxLevels]*class
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 

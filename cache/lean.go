@@ -22,7 +22,7 @@ const (
 	crowdWeight  = 2
 	crowdUnit    = 4 // about one to three pods
 	bestOfWishes = maxScore * (affinityWeight + taintWeight)
-	whole        = 1 << 28 // the share of the best; all weights times whole times BestLeaning fit an int64
+	whole        = 1 << 28 // the share of the best
 )
 
 // Leaning says how good nodes are for a class by the pods around them.
@@ -221,7 +221,7 @@ func (q *leanSearch) grade(at stand) uint32 {
 		has, of = has+weight*share, of+weight*whole
 	}
 	if q.wish != nil {
-		part(bestOfWishes, shareOf(at.wish, bestOfWishes))
+		part(q.wish.most(), shareOf(at.wish, q.wish.most()))
 	}
 	if q.near {
 		share := int64(whole)
@@ -242,7 +242,9 @@ func (q *leanSearch) grade(at stand) uint32 {
 	if has >= of {
 		return api.BestLeaning
 	}
-	return uint32(api.LeastGrade + (api.BestLeaning-api.LeastGrade)*has/of)
+	high, low := bits.Mul64(api.BestLeaning-api.LeastGrade, uint64(has))
+	share, _ := bits.Div64(high, low, uint64(of))
+	return uint32(api.LeastGrade + share)
 }
 
 // gradeShort is the grade of a node that is so much worse than the best: half of the best for one unit, a third for two.

@@ -61,7 +61,7 @@ func pinTo(s *v1.PodSpec, hosts ...string) {
 func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 	t.Parallel()
 	die := rand.New(rand.NewPCG(1, 1))
-	placed, best, partly := 0, 0, 0
+	placed, best, partly, ofTiers := 0, 0, 0, 0
 	for range 600 {
 		c := New(Config{Policy: Policy(die.IntN(2))})
 		a := &around{hasNear: die.IntN(2) == 0, hasCrowd: die.IntN(2) == 0}
@@ -70,6 +70,7 @@ func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 			if die.IntN(8) == 0 {
 				n.Taints = []v1.Taint{soft}
 			}
+			n.Tiers = api.Tiers{{Class: "t", Tier: uint8(die.IntN(4))}}
 			c.SetNode(n)
 			c.Number(n.Name, int32(i))
 			a.near, a.crowd = append(a.near, int64(die.IntN(9)-4)), append(a.crowd, int64(die.IntN(5)-1))
@@ -85,6 +86,9 @@ func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 				pinTo(s, "h1", "h2", "h3")
 			}
 		})
+		if die.IntN(4) == 0 {
+			class = tiered(class, "t")
+		}
 		closed := die.IntN(5)
 		allow := func(n int32) bool { return int(n)%5 != closed }
 		if closed == 0 {
@@ -143,6 +147,15 @@ func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 			if got := q.score(at[name], least, most); got != top {
 				t.Fatalf("%s has %+v: %d; the best has %d", name, at[name], got, top)
 			}
+			if len(class.Wishes) > 0 && class.BestGrade() > api.BestGrade {
+				tier := c.nodes[name].object.Tiers.Of("t")
+				for other := range at {
+					if c.nodes[other].object.Tiers.Of("t") < tier {
+						t.Fatalf("%s is of tier %d, and %s is better", name, tier, other)
+					}
+				}
+				ofTiers++
+			}
 			if grade == api.BestLeaning {
 				best++
 			} else if _, _, again, ok := c.PlaceLeaning(class, grade+1, api.Rank{}, allow, a); ok || again != grade {
@@ -159,8 +172,8 @@ func TestLeaningsAreWeighedLikeKubeScheduler(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if placed < 3000 || best < 500 || partly < 500 {
-		t.Errorf("%d placed, %d of the best grade, %d of others", placed, best, partly)
+	if placed < 3000 || best < 500 || partly < 500 || ofTiers < 500 {
+		t.Errorf("%d placed, %d of the best grade, %d of others, %d by tiers", placed, best, partly, ofTiers)
 	}
 }
 
@@ -174,7 +187,9 @@ func TestShares(t *testing.T) {
 			t.Errorf("%d of %d: %d, want %d", row.part, row.all, got, row.want)
 		}
 	}
-	if all := int64(bestOfWishes + nearWeight*maxScore + crowdWeight*maxScore); all > math.MaxInt64/whole/api.BestLeaning {
+	if of := bestOfWishes + nearWeight*maxScore + crowdWeight*maxScore; of >= api.TierStep {
+		t.Errorf("a tier of the configuration is %d better than the next, and all preferences count %d", api.TierStep, of)
+	} else if all := of + int(tierOf(0)); all > math.MaxInt64/whole {
 		t.Errorf("weights of %d overflow", all)
 	}
 }
@@ -190,6 +205,7 @@ func TestLeaningsInADomain(t *testing.T) {
 		a := &around{hasNear: die.IntN(2) == 0, hasCrowd: die.IntN(2) == 0}
 		for i := range 1 + die.IntN(40) {
 			n := plainNode(fmt.Sprintf("n%02d", i), map[string]string{"rack": string('a' + rune(die.IntN(3))), "zone": string('a' + rune(die.IntN(2))), api.LabelHostname: fmt.Sprint("h", i)})
+			n.Tiers = api.Tiers{{Class: "t", Tier: uint8(die.IntN(4))}}
 			c.SetNode(n)
 			c.Number(n.Name, int32(i))
 			a.near, a.crowd = append(a.near, int64(die.IntN(9)-4)), append(a.crowd, int64(die.IntN(5)-1))
@@ -202,6 +218,9 @@ func TestLeaningsInADomain(t *testing.T) {
 				pinTo(s, "h1", "h2", "h3", "h4")
 			}
 		})
+		if die.IntN(4) == 0 {
+			class = tiered(class, "t")
+		}
 		for i := range 12 {
 			cl := c.plan(class)
 			at := map[string]stand{}
@@ -214,6 +233,9 @@ func TestLeaningsInADomain(t *testing.T) {
 				if s.near, s.crowd = a.At(n.number); c.Heeds(class) && cl.set.pins == nil {
 					w := c.wishOf(cl)
 					s.wish = w.kinds[w.kind[n.slot]].score
+				} else if c.Heeds(class) {
+					w := c.newWish(cl.set, class.Wishes)
+					s.wish = int64(w.alone(w.likes(n.object))) - api.LeastGrade
 				}
 				if len(at) == 0 {
 					least.near, most.near = s.near, s.near

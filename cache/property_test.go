@@ -149,6 +149,16 @@ func classPool() []*api.Class {
 		}),
 		grouped(pod(small, prefer(1, expression("zone", v1.NodeSelectorOpIn, "b"))), []uint32{1, 2}, []uint32{1}),
 		pod(small, nil).Wishing([]byte("not a pod spec")),
+		tiered(pod(small, nil), "cheap"),
+		tiered(pod(map[string]string{"cpu": "3"}, prefer(1, expression("zone", v1.NodeSelectorOpIn, "a"))), "cheap"),
+		tiered(pod(small, func(s *v1.PodSpec) {
+			s.Tolerations = []v1.Toleration{{Key: "slow", Operator: v1.TolerationOpExists}}
+			prefer(100, expression("zone", v1.NodeSelectorOpIn, "a"), expression("zone", v1.NodeSelectorOpIn, "b"),
+				expression("size", v1.NodeSelectorOpExists))(s)
+		}), "quiet"),
+		tiered(pod(small, affinity(nodeName(v1.NodeSelectorOpIn, "n1"), nodeName(v1.NodeSelectorOpIn, "n2"),
+			nodeName(v1.NodeSelectorOpIn, "n3"))), "quiet"),
+		tiered(grouped(pod(small, nil), []uint32{1}, []uint32{2}), "unknown"),
 		attaching(pod(small, nil), "ssd", 1, "hdd", 2),
 		attaching(pod(small, hostPort(80, "", "")), "hdd", 1),
 		grouped(attaching(pod(small, prefer(1, expression("zone", v1.NodeSelectorOpIn, "a"))), "ssd", 3), []uint32{1}, nil),
@@ -161,6 +171,16 @@ func skipped(c *Cache, class *api.Class) int {
 		return w.skip
 	}
 	return 0
+}
+
+// tiered is a class of pods that have a class of the configuration's nodeTiers.
+func tiered(c *api.Class, class string) *api.Class {
+	w, err := api.ReadWishes(c.Wishes)
+	if err != nil {
+		panic(err)
+	}
+	w.Class = class
+	return c.Wishing(w.Encode())
 }
 
 // attaching is a class of pods with volumes.
@@ -233,6 +253,11 @@ func drawNode(t *rapid.T) *api.Node {
 	} {
 		if rapid.IntRange(0, 7).Draw(t, "taint") == 0 {
 			n.Taints = append(n.Taints, taint)
+		}
+	}
+	for _, class := range []string{"cheap", "quiet"} {
+		if tier := rapid.IntRange(0, api.LastTier+1).Draw(t, class); tier <= api.LastTier {
+			n.Tiers = append(n.Tiers, api.Tier{Class: class, Tier: uint8(tier)})
 		}
 	}
 	n.Unschedulable = rapid.IntRange(0, 9).Draw(t, "cordon") == 0
@@ -399,6 +424,9 @@ func TestAgainstReference(t *testing.T) {
 					}
 					if ok && (!ref.fits(c, node) || ref.rank(tiers, node) != want) {
 						t.Fatalf("class %d: Place = %s, tier and score %v, best is %v", i, node, ref.rank(tiers, node), want)
+					}
+					if ok && ref.configured(c, ref.nodes[node]) != ref.bestConfigured(c) {
+						t.Fatalf("class %d: Place = %s, and there is room in a better tier of the configuration", i, node)
 					}
 					fits = append(fits, ok)
 					if !fitted[i] && ok && eager.RoomVersion() == room {

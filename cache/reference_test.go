@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"slices"
@@ -398,7 +399,33 @@ func (r *reference) wishScores(c *api.Class, names []string) map[string]int64 {
 	return out
 }
 
-// tiers returns the tier of each node that a class may go to, 0 for the best. If there are more scores than tiers, some are skipped.
+// configured returns the tier that the configuration puts a node into for a class, 0 for a class that has none.
+func (r *reference) configured(c *api.Class, n *api.Node) int {
+	wishes := &v1.PodSpec{}
+	if wishes.Unmarshal(c.Wishes) != nil || wishes.RuntimeClassName == nil {
+		return 0
+	}
+	for _, t := range n.Tiers {
+		if t.Class == *wishes.RuntimeClassName {
+			return int(t.Tier)
+		}
+	}
+	return 3
+}
+
+// bestConfigured returns the best of these tiers that has a node which a class fits, 4 for none.
+func (r *reference) bestConfigured(c *api.Class) int {
+	best := 4
+	for name, n := range r.nodes {
+		if r.fits(c, name) {
+			best = min(best, r.configured(c, n))
+		}
+	}
+	return best
+}
+
+// tiers returns the tier of each node that a class may go to, 0 for the best. If there are more scores than tiers,
+// some are skipped. Those of the configuration are never joined.
 func (r *reference) tiers(c *api.Class, skip int) map[string]int {
 	var allowed, fit []string
 	for _, name := range r.names() {
@@ -412,19 +439,36 @@ func (r *reference) tiers(c *api.Class, skip int) map[string]int {
 	if pinnedByName(c) { // those are compared one by one
 		allowed = fit
 	}
-	scores := r.wishScores(c, allowed)
-	var distinct []int64
-	for _, s := range scores {
-		distinct = append(distinct, s)
+	type standing struct {
+		configured int
+		score      int64
 	}
-	slices.Sort(distinct)
+	at := map[string]standing{}
+	var distinct []standing
+	for name, score := range r.wishScores(c, allowed) {
+		at[name] = standing{r.configured(c, r.nodes[name]), score}
+		distinct = append(distinct, at[name])
+	}
+	slices.SortFunc(distinct, func(a, b standing) int {
+		return cmp.Or(cmp.Compare(a.configured, b.configured), cmp.Compare(b.score, a.score))
+	})
 	distinct = slices.Compact(distinct)
-	slices.Reverse(distinct)
-	out := map[string]int{}
-	for name, s := range scores {
-		if out[name] = slices.Index(distinct, s); len(distinct) > 4 && !pinnedByName(c) {
-			out[name] = min(max(0, out[name]-skip), 3)
+	number, splits := map[standing]int{}, 0
+	for i, s := range distinct {
+		switch {
+		case i == 0:
+		case s.configured != distinct[i-1].configured || pinnedByName(c):
+			number[s] = number[distinct[i-1]] + 1
+		case i > skip && splits < 3:
+			splits++
+			number[s] = number[distinct[i-1]] + 1
+		default:
+			number[s] = number[distinct[i-1]]
 		}
+	}
+	out := map[string]int{}
+	for name, s := range at {
+		out[name] = number[s]
 	}
 	return out
 }

@@ -15,13 +15,17 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// Wishes: what makes a node better for a class, by facts of the node that pods do not change. A class prefers nodes by its preferred node
-// affinity and by the images that they have (Class.Wishes, images.go), and by taints of nodes with the effect PreferNoSchedule, which concern all
-// classes that do not tolerate them.
+// Wishes: what makes a node better for a class, by facts of the node that pods do not change. A class prefers nodes
+// by its preferred node affinity and by the images that they have (Class.Wishes, images.go), and by taints of nodes
+// with the effect PreferNoSchedule, which concern all classes that do not tolerate them. Before all of these, it
+// prefers nodes by the tiers that the configuration puts them into for pods like its own (nodeTiers, api.Tiers).
 //
 // Nodes are scored by kube-scheduler's formula, and the scores are quantised to tiers, maxTiers at most. The best tier that has a node with
 // room is searched first; the policy decides inside a tier. So wishes go before the policy, and are not weighed against it. Classes have no
 // tiers, and pay one branch, if they wish nothing and no node has such a taint.
+//
+// Nodes that the configuration puts into different tiers are never in one tier here: of such a class there may be
+// maxLevels tiers.
 //
 // If there are more scores than tiers, the first tier has the best scores down to one, the next two tiers have one each, and the last tier has
 // the rest. At first the first tier has the best score only. When pods are placed in a tier with several scores, some time later the tiers
@@ -36,8 +40,9 @@ import (
 // this, so that scores of different shards can be compared; of many, a part (Config.Elsewhere).
 
 const (
-	maxTiers = 4
-	maxKinds = 255 // different scores of a wish that are told apart, before they are quantised
+	maxTiers  = 4
+	maxLevels = maxTiers + api.LastTier
+	maxKinds  = 255 // different scores of a wish that are told apart, before they are quantised
 
 	affinityWeight = 2 // of kube-scheduler's default profile
 	taintWeight    = 3
@@ -53,18 +58,20 @@ type wish struct {
 	weight    int64                                    // of all terms
 	bytes     int64                                    // of the wishes
 	images    []wishedImage
+	class     string // of the configuration's nodeTiers, "" for none
 
 	kind      []uint8 // by slot: index into kinds, 0 where the constraints do not allow the node
 	kinds     []kind
-	stale     bool             // a kind came or went, so levels are to be found anew
-	elsewhere liking           // the most that a node of another shard had
-	scores    []int64          // different ones, the best first
-	skip      int              // scores that are in the first tier beside the one that it ends with
-	levels    int              // tiers in use
-	lowest    [maxTiers]uint32 // grade in each
-	missed    int              // cost of the searches that ended in a tier with several scores, since the tiers moved
-	use       uint64           // Cache.uses when it was used last
-	dead      bool             // not in Cache.wishes any more
+	stale     bool              // a kind came or went, so levels are to be found anew
+	elsewhere liking            // the most that a node of another shard had
+	scores    []int64           // different ones, the best first
+	skip      int               // scores that are in the first tier beside the one that it ends with
+	levels    int               // tiers in use
+	mixed     [maxLevels]bool   // which have several scores
+	lowest    [maxLevels]uint32 // grade in each
+	missed    int               // cost of the searches that ended in a tier with several scores, since the tiers moved
+	use       uint64            // Cache.uses when it was used last
+	dead      bool              // not in Cache.wishes any more
 }
 
 // kind is nodes that are equally good.
@@ -83,6 +90,7 @@ type liking struct {
 	affinity int64 // weights of the preferred terms that match it
 	taints   int64 // that would rather not have the pod
 	images   int64 // the score of those that it has; what other nodes have does not matter for it
+	tier     uint8 // that the configuration puts it into; nor does that of other nodes
 }
 
 func (l liking) most(o liking) liking {
@@ -108,7 +116,18 @@ func (w *wish) score(l, most liking) int64 {
 	if len(w.images) > 0 { // on the same scale, so that no node is better than api.BestGrade
 		sum = (sum + imageWeight*l.images) * ofOthers / (ofOthers + imageWeight)
 	}
+	if w.class != "" {
+		sum += tierOf(l.tier)
+	}
 	return sum
+}
+
+// most is the most that a score can be.
+func (w *wish) most() int64 {
+	if w.class != "" {
+		return bestOfWishes + tierOf(0)
+	}
+	return bestOfWishes
 }
 
 // Heeds reports whether some nodes may be better than others for a class, by its wishes or by taints.
@@ -173,7 +192,7 @@ func (c *Cache) bestWished(cl *class, least uint32, allow func(number int32) boo
 			continue
 		}
 		if s, ok := best(c.tier(cl, w, k)); ok {
-			if k == 0 && w.skip > 0 || k == maxTiers-1 {
+			if w.mixed[k] {
 				c.miss(w, cl)
 			}
 			return s, true
@@ -184,7 +203,7 @@ func (c *Cache) bestWished(cl *class, least uint32, allow func(number int32) boo
 		return -1, false
 	}
 	s, ok := best(cl)
-	if ok && len(w.scores) > maxTiers {
+	if ok && w.mixed[w.levels-1] {
 		c.miss(w, cl)
 	}
 	return s, ok
@@ -339,14 +358,15 @@ func (c *Cache) newWish(st *set, wishes []byte) *wish {
 	if len(wishes) == 0 {
 		return w
 	}
-	terms, images, err := api.ReadWishes(wishes)
+	read, err := api.ReadWishes(wishes)
 	if err != nil {
 		return w // a wish that cannot be read keeps no pod from its place
 	}
-	for _, name := range images {
+	w.class = read.Class
+	for _, name := range read.Images {
 		w.images = append(w.images, wishedImage{name: name, share: c.shareOf(name)})
 	}
-	for _, t := range terms {
+	for _, t := range read.Terms {
 		if p, err := nodeaffinity.NewPreferredSchedulingTerms([]v1.PreferredSchedulingTerm{t}); err == nil && t.Weight > 0 {
 			w.preferred = append(w.preferred, p)
 			w.weight += int64(t.Weight)
@@ -364,6 +384,9 @@ func (w *wish) likes(n *api.Node) (l liking) {
 		}
 	}
 	l.images = w.imagesOn(n)
+	if w.class != "" {
+		l.tier = n.Tiers.Of(w.class)
+	}
 	var tolerations []v1.Toleration
 	if w.set.spec != nil {
 		tolerations = w.set.spec.Tolerations
@@ -423,7 +446,8 @@ func (w *wish) kindOf(l liking) uint8 {
 		if k.slots == 0 {
 			spare = i
 		}
-		if d := abs(k.affinity-l.affinity) + maxScore*abs(k.taints-l.taints) + abs(k.images-l.images); far < 0 || d < far {
+		d := abs(k.affinity-l.affinity) + maxScore*abs(k.taints-l.taints) + abs(k.images-l.images)
+		if d += abs(tierOf(k.tier)-tierOf(l.tier)) * maxScore; far < 0 || d < far {
 			closest, far = i, d
 		}
 	}
@@ -458,8 +482,13 @@ func (c *Cache) relevel(w *wish) {
 	}
 	slices.SortFunc(w.scores, func(a, b int64) int { return cmp.Compare(b, a) })
 	w.scores = slices.Compact(w.scores)
-	w.skip = min(w.skip, max(0, len(w.scores)-maxTiers))
-	w.levels = max(1, min(len(w.scores), maxTiers))
+	var levels []uint8
+	levels, w.skip = levelsOf(w.scores, w.skip)
+	w.levels, w.mixed = 1, [maxLevels]bool{}
+	for i, level := range levels {
+		w.levels = int(level) + 1
+		w.mixed[level] = i > 0 && levels[i-1] == level
+	}
 	for k := range w.lowest {
 		w.lowest[k] = math.MaxUint32
 	}
@@ -469,7 +498,7 @@ func (c *Cache) relevel(w *wish) {
 		if k.slots == 0 {
 			continue
 		}
-		level := uint8(min(max(0, slices.Index(w.scores, k.score)-w.skip), maxTiers-1))
+		level := levels[slices.Index(w.scores, k.score)]
 		moved = moved || !k.fresh && k.level != level
 		k.level, k.fresh = level, false
 		w.lowest[level] = min(w.lowest[level], k.grade())

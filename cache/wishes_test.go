@@ -204,6 +204,127 @@ func TestGradesOfShards(t *testing.T) {
 	}
 }
 
+// told is a node that the configuration puts into a tier of the class t.
+func told(name string, tier uint8, labels map[string]string) *api.Node {
+	n := plainNode(name, labels)
+	n.Tiers = api.Tiers{{Class: "other", Tier: api.LastTier - tier}, {Class: "t", Tier: tier}}
+	return n
+}
+
+// TestConfiguredTiers: the tiers that the configuration says go before everything else that a class prefers, none is
+// passed over, and a node that changes its tier is found there.
+func TestConfiguredTiers(t *testing.T) {
+	zoneA := map[string]string{"zone": "a"}
+	nodes := []*api.Node{told("n1", 3, zoneA), told("n2", 1, nil), told("n3", 1, zoneA), plainNode("n4", zoneA),
+		told("n5", 0, nil), told("n6", 2, zoneA)}
+	for _, n := range nodes {
+		n.Allocatable = api.FromMap(map[string]int64{"cpu": 1000, "pods": 10})
+	}
+	nodes[4].Taints = []v1.Taint{soft}
+	fresh := func() *Cache {
+		c := New(Config{})
+		for i, n := range nodes {
+			c.SetNode(n)
+			c.Number(n.Name, int32(i))
+		}
+		return c
+	}
+	one := map[string]string{"cpu": "1"}
+	anywhere := tiered(pod(one, nil), "t")
+	near := tiered(pod(one, prefer(50, expression("zone", v1.NodeSelectorOpIn, "a"))), "t")
+	for _, row := range []struct {
+		what  string
+		class *api.Class
+		want  string
+	}{
+		{"by tiers alone", anywhere, "[n5 n2 n3 n6 n1 n4]"},
+		{"by zone inside a tier", near, "[n5 n3 n2 n6 n1 n4]"},
+		{"of a class that no node knows", tiered(pod(one, nil), "new"), "[n1 n2 n3 n4 n6 n5]"},
+		{"without a class", pod(one, nil), "[n1 n2 n3 n4 n6 n5]"},
+	} {
+		if got := fmt.Sprint(placeAll(t, fresh(), row.class, "p", 9)); got != row.want {
+			t.Errorf("%s: %s, want %s", row.what, got, row.want)
+		}
+	}
+	c := fresh()
+	grade := func(want uint32) {
+		t.Helper()
+		if got := c.Grade(near); got != want {
+			t.Errorf("grade %d, want %d", got, want)
+		}
+		if _, ok := c.PlaceAbove(near, want+1, nil); ok {
+			t.Error("there is a node above the best grade")
+		}
+	}
+	grade(1 + 3*api.TierStep + 0 + 0)
+	c.RemoveNode("n5")
+	grade(1 + 2*api.TierStep + 200 + 300)
+	c.SetNode(told("n3", 3, zoneA))
+	grade(1 + 2*api.TierStep + 0 + 300)
+	if got := fmt.Sprint(placeAll(t, c, near, "p", 9)); got != "[n2 n6 n1 n3 n3 n4]" {
+		t.Errorf("after the change of a node: %s", got)
+	}
+	if best := near.BestGrade(); best != 1+3*api.TierStep+200+300 {
+		t.Errorf("the best grade is %d", best)
+	}
+}
+
+// TestConfiguredTiersAreNotJoined: where a class prefers more than its tiers can tell apart, those of the
+// configuration are told apart all the same, while a cluster fills up and when room comes back.
+func TestConfiguredTiersAreNotJoined(t *testing.T) {
+	const scores, nodes = 7, 140
+	c := New(Config{})
+	var terms []v1.NodeSelectorTerm
+	for i := range scores {
+		terms = append(terms, expression("score", v1.NodeSelectorOpIn, fmt.Sprint(i)))
+	}
+	class := tiered(pod(map[string]string{"cpu": "1"}, prefer(100, terms...)), "t")
+	tierOf, left := map[string]int{}, [4]int{}
+	for i := range nodes {
+		n := told(fmt.Sprintf("n%03d", i), uint8(i*3%4), map[string]string{"score": fmt.Sprint(i * 5 % scores)})
+		tierOf[n.Name] = i * 3 % 4
+		left[i*3%4] += 2
+		c.SetNode(n)
+	}
+	best := func() int {
+		for tier, n := range left {
+			if n > 0 {
+				return tier
+			}
+		}
+		return -1
+	}
+	on, next := map[string]string{}, 0
+	place := func(pods int) {
+		t.Helper()
+		for range pods {
+			want := best()
+			node, ok := c.Place(class)
+			if !ok || tierOf[node] != want {
+				t.Fatalf("pod %d goes to %q of tier %d, and tier %d has room", next, node, tierOf[node], want)
+			}
+			uid := fmt.Sprint("p", next)
+			next++
+			c.Charge(uid, node, class, Bound, "", api.Rank{})
+			on[uid] = node
+			left[want]--
+		}
+	}
+	place(2*nodes - 1)
+	for i := 0; i < next; i += 9 {
+		uid := fmt.Sprint("p", i)
+		c.Release(uid)
+		left[tierOf[on[uid]]]++
+	}
+	place(len(on) / 10)
+	if err := c.Check(); err != nil {
+		t.Error(err)
+	}
+	if most := c.wishOf(c.find(class)).levels; most != maxLevels {
+		t.Errorf("%d tiers", most)
+	}
+}
+
 // BenchmarkWishes is a decision like those of BenchmarkDecision, for a class without wishes, one whose best tier has room, and one whose
 // best three tiers are full.
 func BenchmarkWishes(b *testing.B) {

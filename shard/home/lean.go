@@ -130,7 +130,7 @@ func (s *summary) gradeOf(class *api.Class) uint32 {
 	if len(class.Leanings) > 0 {
 		return api.BestLeaning
 	}
-	return api.BestGrade
+	return class.BestGrade()
 }
 
 func (s *summary) setGrade(class uint64, grade uint32) {
