@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"basalt.dev/basalt/api/config"
+	"basalt.dev/basalt/api/tiers"
 	"basalt.dev/basalt/bench/prove/seeds"
 	"basalt.dev/basalt/bench/stage/local"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -410,6 +411,8 @@ func TestChartRefuses(t *testing.T) {
 		{"config.log.levels=info", meant("/config/log/levels", "level")},
 		{"config.log.level=loud", "at '/config/log/level': value must be one of 'debug', 'info', 'warn', 'error'"},
 		{"config.apiVersion=v1", "at '/config/apiVersion': value must be 'config.basalt.dev/v1alpha1'"},
+		{"config.nodeTiers[0].pod=true", meant("/config/nodeTiers/0/pod", "pods")},
+		{"config.nodeTier=x", meant("/config/nodeTier", "nodeTiers")},
 		{"config.podEvents=often", "at '/config/podEvents': got string, want boolean"},
 		{"config=null", "missing property 'config'"},
 		{"config.placement=pack,shards.placement=spread", "config.placement: shards.placement is set, too, and would win over it: set one of them"},
@@ -458,7 +461,10 @@ func TestChartConfig(t *testing.T) {
 	var schema struct {
 		Properties struct {
 			Config struct {
-				Properties map[string]struct{ Properties map[string]any }
+				Properties map[string]struct {
+					Properties map[string]any
+					Items      struct{ Properties map[string]any }
+				}
 			}
 		}
 	}
@@ -476,6 +482,10 @@ func TestChartConfig(t *testing.T) {
 	if got, want := slices.Sorted(maps.Keys(in)), fields(reflect.TypeFor[config.Configuration]()); !slices.Equal(got, want) {
 		t.Errorf("the schema has the fields %q, the file %q", got, want)
 	}
+	inClasses := slices.Sorted(maps.Keys(in["nodeTiers"].Items.Properties))
+	if got, want := inClasses, fields(reflect.TypeFor[tiers.Class]()); !slices.Equal(got, want) {
+		t.Errorf("nodeTiers: the schema has the fields %q, the file %q", got, want)
+	}
 	if got, want := slices.Sorted(maps.Keys(in["log"].Properties)), fields(reflect.TypeFor[config.Log]()); !slices.Equal(got, want) {
 		t.Errorf("log: the schema has the fields %q, the file %q", got, want)
 	}
@@ -484,10 +494,16 @@ func TestChartConfig(t *testing.T) {
 		want func(*config.Configuration)
 	}{
 		{`{}`, func(*config.Configuration) {}},
-		{`{"log":{"level":"debug","format":"json"},"otlp":"a:1","volcano":"observe","schedulerNames":["basalt","batch"],"placement":"spread","ignoredResources":["example.com/fpga"],"topologyLevels":["zone","rack"],"podEvents":true}`, func(c *config.Configuration) {
-			*c = config.Configuration{APIVersion: config.APIVersion, Kind: config.Kind, Log: config.Log{Level: "debug", Format: "json"}, OTLP: "a:1", Volcano: "observe",
-				SchedulerNames: []string{"basalt", "batch"}, Placement: "spread", IgnoredResources: []string{"example.com/fpga"}, TopologyLevels: []string{"zone", "rack"}, PodEvents: true}
-		}},
+		{`{"log":{"level":"debug","format":"json"},"otlp":"a:1","volcano":"observe","schedulerNames":["basalt","batch"],
+			"placement":"spread","ignoredResources":["example.com/fpga"],"topologyLevels":["zone","rack"],
+			"nodeTiers":[{"name":"a","pods":"true","nodes":"\"a: b\" in labels ? 0 : 1"}],"podEvents":true}`,
+			func(c *config.Configuration) {
+				*c = config.Configuration{APIVersion: config.APIVersion, Kind: config.Kind,
+					Log: config.Log{Level: "debug", Format: "json"}, OTLP: "a:1", Volcano: "observe",
+					SchedulerNames: []string{"basalt", "batch"}, Placement: "spread",
+					IgnoredResources: []string{"example.com/fpga"}, TopologyLevels: []string{"zone", "rack"},
+					NodeTiers: []tiers.Class{{Name: "a", Pods: "true", Nodes: `"a: b" in labels ? 0 : 1`}}, PodEvents: true}
+			}},
 		{`{"volcano":false,"apiVersion":"config.basalt.dev/v1alpha1","kind":"Configuration"}`, func(*config.Configuration) {}},
 	} {
 		objects := template(t, "--set-json", "config="+row.set)

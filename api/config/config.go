@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/tiers"
 )
 
 // What a file begins with.
@@ -63,6 +64,8 @@ type Configuration struct {
 	// TopologyLevels are labels of nodes from the largest kind of topology domain to the smallest, such as zone, block, rack. A gang that prefers
 	// one is tried in the larger ones, too, and tiers of Volcano's networkTopology are numbers of them, from the smallest up.
 	TopologyLevels []string `json:"topologyLevels"`
+	// NodeTiers puts nodes into four tiers for some classes of pods, which go to the best one that has room.
+	NodeTiers []tiers.Class `json:"nodeTiers"`
 	// PodEvents has an event written on each pod that is bound. It may change while a process runs.
 	PodEvents bool `json:"podEvents"`
 }
@@ -94,6 +97,7 @@ func Default() Configuration {
 		APIVersion: APIVersion, Kind: Kind,
 		Log:     Log{Level: "info", Format: "text"},
 		Volcano: "off", SchedulerNames: []string{api.SchedulerName}, Placement: "pack", IgnoredResources: []string{}, TopologyLevels: []string{},
+		NodeTiers: []tiers.Class{},
 	}
 }
 
@@ -196,6 +200,13 @@ func unknown(of reflect.Type, path string, fields map[string]any) (out []error) 
 			out = append(out, errors.New(err))
 		case isMap && t.Kind() == reflect.Struct:
 			out = append(out, unknown(t, path+name+".", inner)...)
+		case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+			list, _ := fields[name].([]any)
+			for i, element := range list {
+				if inner, isMap := element.(map[string]any); isMap {
+					out = append(out, unknown(t.Elem(), fmt.Sprintf("%s%s[%d].", path, name, i), inner)...)
+				}
+			}
 		}
 	}
 	return out
@@ -241,7 +252,7 @@ func (c *Configuration) check() error {
 			out = append(out, fmt.Errorf("topologyLevels[%d] is %q, which is there before", i, label))
 		}
 	}
-	return errors.Join(out...)
+	return errors.Join(append(out, tiers.Check("nodeTiers", c.NodeTiers)...)...)
 }
 
 // YAML returns the configuration as a file says it.

@@ -15,6 +15,11 @@ import (
 
 const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
 
+// classes is a file with some elements of nodeTiers.
+func classes(of ...string) string {
+	return head + "nodeTiers:\n- " + strings.Join(of, "\n- ") + "\n"
+}
+
 // What is wrong in a file is named with its path, with the nearest right name, and all of it at once.
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ what, text, want string }{
@@ -43,6 +48,19 @@ func TestParse(t *testing.T) {
 		{"a level that is none", head + "topologyLevels: ['a b']\n", `topologyLevels[0] is "a b", which is no name of a label`},
 		{"a level twice", head + "topologyLevels: [zone, rack, zone]\n", `topologyLevels[2] is "zone", which is there before`},
 		{"too many levels", head + "topologyLevels: [a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]\n", "topologyLevels has 17 labels: at most 16"},
+		{"classes", classes("{name: a, pods: 'true', nodes: '0'}") + "- name: b\n  pods: |\n" +
+			"    !('example.com/gpu' in requests) && priority < 5\n" +
+			"  nodes: '\"spot\" in labels ? 0 : taints.exists(t, t.key == \"x\") ? 3 : 1'\n", ""},
+		{"a mistyped field of a class", classes("{name: a, pod: 'true', nodes: '0'}"),
+			"nodeTiers[0].pod: there is no such field; did you mean nodeTiers[0].pods?"},
+		{"an expression that is none", classes("{name: a, pods: 'true', nodes: '0'}", "{name: b, pods: 'a[', nodes: '0'}"),
+			"nodeTiers[1].pods: column "},
+		{"a name of a class twice", classes("{name: a, pods: 'true', nodes: '0'}", "{name: a, pods: 'true', nodes: '1'}"),
+			`nodeTiers[1].name is "a", which is there before`},
+		{"a class that is a text", classes("gpu"), "nodeTiers is a text: a map of fields is expected"},
+		{"YAML's own values for expressions", classes("{name: a, pods: true, nodes: 0}"), ""},
+		{"a list for an expression", classes("{name: a, pods: [], nodes: 0}"),
+			"nodeTiers.pods is a list: a text is expected"},
 		{"two mistakes", head + "placment: pack\nlog: {formt: json}\n", "log.formt: there is no such field; did you mean log.format?\nplacment: there is no such field"},
 	} {
 		_, err := Parse([]byte(c.text))

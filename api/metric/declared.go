@@ -94,6 +94,11 @@ var (
 			"budgets lower a victim's rank, but do not block its eviction."})
 	ShardEventsDropped = declare(Metric{Name: "basalt_shard_events_dropped_total", Kind: Counter,
 		Help: "Kubernetes events about waiting and started gangs that were not written, because a namespace or the shard had no budget left. The conditions say the same."})
+	ShardTierFailures = declare(Metric{Name: "basalt_shard_node_tier_failures_total", Kind: Counter,
+		Labels: []string{"class", "of"},
+		Help: "Objects for which an expression of nodeTiers failed, by class, and by what it is of: " +
+			"a node is in the last tier then, and a pod is not of the class. The log names the first ones.",
+		Absent: "none has failed"})
 	ShardTransactions = declare(Metric{Name: "basalt_shard_transactions_total", Kind: Counter, Labels: []string{"kind", "accepted"},
 		Help: "Transactions on the control store, by kind and whether they were accepted.", Absent: "no such transaction was sent"})
 	ShardMessages = declare(Metric{Name: "basalt_shard_messages_total", Kind: Counter, Labels: []string{"kind", "to"},

@@ -274,7 +274,7 @@ func shardCommand() *cobra.Command {
 		}
 		o.Process = *p
 		o.Volcano, o.Schedulers, o.IgnoredResources, o.Policy, o.ImageLocality, o.PodEvents = string(c.config.Volcano), c.config.SchedulerNames, c.config.IgnoredResources, c.config.Placement, c.config.ImageLocality, &c.podEvents
-		o.TopologyLevels = c.config.TopologyLevels
+		o.TopologyLevels, o.NodeTiers = c.config.TopologyLevels, c.config.NodeTiers
 		c.follow(cmd, p.Log)
 		return shard.Run(cmd.Context(), o)
 	}

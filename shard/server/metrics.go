@@ -30,6 +30,7 @@ type metrics struct {
 	foreignBindings  sum
 	eventsDropped    sum
 	disrupted        sum
+	tierFailures     *prometheus.CounterVec
 	buckets, epoch   prometheus.Gauge
 	gangs            *prometheus.GaugeVec
 	waiting          *prometheus.GaugeVec
@@ -90,6 +91,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		foreignBindings:  sum{Counter: metric.ShardForeignBindings.Counter()},
 		eventsDropped:    sum{Counter: metric.ShardEventsDropped.Counter()},
 		disrupted:        sum{Counter: metric.ShardDisrupted.Counter()},
+		tierFailures:     metric.ShardTierFailures.Counters(),
 		buckets:          metric.ShardBuckets.Gauge(),
 		epoch:            metric.ShardTableEpoch.Gauge(),
 		gangs:            metric.ShardGangs.Gauges(),
@@ -106,7 +108,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		queues:           map[string]queueMetrics{},
 	}
 	m.held, m.refused, m.lost = m.holds.WithLabelValues("held"), m.holds.WithLabelValues("refused"), m.holds.WithLabelValues("lost")
-	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits, m.brokenInvariants, m.foreignBindings, m.eventsDropped, m.disrupted,
+	r.MustRegister(m.steps, m.inbox, m.bindings, m.writes, m.transactions, m.messageKinds, m.holds, m.commits,
+		m.brokenInvariants, m.foreignBindings, m.eventsDropped, m.disrupted, m.tierFailures,
 		m.buckets, m.epoch, m.gangs, m.waiting, m.oldestWait, m.nodes, m.allocatable, m.free,
 		m.intents, m.takeovers, m.durations, m.placements)
 	return m

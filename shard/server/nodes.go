@@ -11,8 +11,12 @@ import (
 // nodeEvents makes the events of nodes.
 func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 	shared := map[string]*api.Node{} // stays empty but with fault.SharedNodes
+	last := map[string]*api.Node{}   // stays empty without nodeTiers
 	seen = func(n *corev1.Node) event.Event {
-		node := api.FromNode(n, w.rules.Ignored)
+		node := w.rules.FromNode(n, last[n.Name])
+		if w.rules.Tiers != nil {
+			last[n.Name] = node
+		}
 		if fault.On(fault.SharedNodes) {
 			if old := shared[n.Name]; old != nil {
 				*old, node = *node, old // the cores hold old and read it at this moment
@@ -21,6 +25,9 @@ func (w *watches) nodeEvents() (seen, gone func(*corev1.Node) event.Event) {
 		}
 		return event.NodeSeen{Node: node}
 	}
-	gone = func(n *corev1.Node) event.Event { return event.NodeGone{Name: n.Name} }
+	gone = func(n *corev1.Node) event.Event {
+		delete(last, n.Name)
+		return event.NodeGone{Name: n.Name}
+	}
 	return seen, gone
 }

@@ -28,6 +28,7 @@ import (
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/store"
 	"basalt.dev/basalt/api/store/protocol"
+	"basalt.dev/basalt/api/tiers"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/visibility/frontproxy"
 	"basalt.dev/basalt/api/wire"
@@ -49,6 +50,8 @@ type Options struct {
 	ImageLocality    bool         // pods prefer nodes that have their images
 	PodEvents        *atomic.Bool // an event on each pod that is bound; it may change while the shard runs; nil: none
 	Visibility       string       // address on which users' questions are answered (package visibility); empty for none
+
+	NodeTiers []tiers.Class // classes of pods, and which nodes are best for each
 
 	// LeaseTTL is 6 s if 0. A dead shard is noticed sooner, by its broken streams; the lease is for one that is silent,
 	// and a machine under load must not look like that.
@@ -97,6 +100,11 @@ func Run(ctx context.Context, o Options) error {
 	defer p.Close()
 	l.process, l.self, l.log, l.clients, l.traces = p, p.Incarnation, p.Log, p.Kube, p.Traces
 	l.metrics, l.reviews = newMetrics(p.Registry), visibility.NewReviews(p.Kube.Core, p.Log)
+	failures := tierFailures{log: p.Log, counts: l.metrics.tierFailures, told: map[string]int{}}
+	rules, err := o.rules(failures.tell)
+	if err != nil {
+		return err
+	}
 	if l.events.Recorder, err = p.Kube.Recorder(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
@@ -116,7 +124,7 @@ func Run(ctx context.Context, o Options) error {
 
 	p.NotReady("watches", "listing the cluster for the first time")
 	l.watches = &watches{
-		clients: p.Kube, log: p.Log, relay: l.relay, rules: o.rules(), writeVolcano: o.Volcano == "write",
+		clients: p.Kube, log: p.Log, relay: l.relay, rules: rules, writeVolcano: o.Volcano == "write",
 		post:  func(events []event.Event) { l.post(ctx, events...) },
 		write: l.writeVolume,
 	}
@@ -169,15 +177,17 @@ func (o *Options) check() (cache.Policy, error) {
 	return readPolicy(o.Policy)
 }
 
-// rules are those by which objects are read.
-func (o *Options) rules() api.Rules {
+// rules are those by which objects are read. failed is told of expressions that fail for some object.
+func (o *Options) rules(failed func(tiers.Failure)) (api.Rules, error) {
 	writes := o.Volcano == "write"
 	rules := api.Rules{Schedulers: o.Schedulers, Volcano: writes || o.Volcano == "observe", Leased: writes,
 		Ignored: map[string]bool{}, Levels: o.TopologyLevels, Images: o.ImageLocality}
 	for _, r := range o.IgnoredResources {
 		rules.Ignored[r] = true
 	}
-	return rules
+	var err error
+	rules.Tiers, err = tiers.Compile(o.NodeTiers, failed)
+	return rules, err
 }
 
 // hooks are what the process asks of the loop, in part before that has started.
