@@ -156,8 +156,9 @@ var (
 		Help: "Time that the core took for one event, or for as many messages as had come."})
 	CoordinatorOps = declare(Metric{Name: "basalt_coordinator_commit_operations", Kind: Histogram, Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 120},
 		Help: "Operations in one transaction."})
-	QuotaWait = declare(Metric{Name: "basalt_coordinator_quota_wait_duration_seconds", Kind: Histogram, Buckets: waits,
-		Help: "Time from when a request for quota came to this leader until it was granted."})
+	QuotaWait = declare(Metric{Name: "basalt_coordinator_quota_wait_duration_seconds", Kind: Histogram,
+		Buckets: append([]float64{0.005, 0.01, 0.025, 0.05}, waits...),
+		Help:    "Time from when a request for quota came to this leader until it was granted."})
 	CoordinatorGrants  = declare(Metric{Name: "basalt_coordinator_grants_total", Kind: Counter, Help: "Grants sent: reservations created, resized, or acknowledged again."})
 	CoordinatorDenials = declare(Metric{Name: "basalt_coordinator_denials_total", Kind: Counter, Labels: []string{"reason"},
 		Help: "Denials sent, by reason. A gang that waits is told again when the reason changes."})

@@ -16,22 +16,26 @@ type Dashboard struct {
 }
 
 // Variable is a choice at the top of a dashboard: the values of a label of a metric, or, without a metric, a text.
+// Without a default it is all values.
 type Variable struct{ Name, Metric, Label, Default string }
 
 // Panel shows queries. Those of a row share its width.
 type Panel struct {
-	Kind    string // stat, timeseries, table, text, traces, logs
-	Title   string
-	About   string
-	Unit    string // of Grafana: s, short, percentunit, bytes, reqps, ops
-	Text    string // of kind text: Markdown
-	Stack   bool
-	Red     float64 // of kind stat: red from this value on; 0: never
-	Least   float64 // likewise: red below this value
+	Kind  string // stat, timeseries, table, text, traces, logs
+	Title string
+	About string
+	Unit  string // of Grafana: s, short, percentunit, bytes, reqps, ops
+	Text  string // of kind text: Markdown
+	Stack bool
+	Red   float64 // of kind stat: red from this value on; 0: never
+	Least float64 // likewise: red below this value
+	First string  // of kind table: the column by which rows are sorted, the largest first
+
+	Units   map[string]string // of columns that have another one
 	Queries []Query
 }
 
-// Query is an expression of PromQL; of kind traces of TraceQL, and of kind logs of LogQL.
+// Query is an expression of PromQL; of kind traces of TraceQL, and of kind logs of LogQL. In a table it is a column.
 type Query struct{ Expr, Legend string }
 
 const height = 8
@@ -75,7 +79,7 @@ func (d Dashboard) JSON() ([]byte, error) {
 				}
 				targets = append(targets, t)
 			}
-			defaults := object{"unit": p.Unit, "min": 0}
+			defaults, overrides := object{"unit": p.Unit, "min": 0}, []object{}
 			switch p.Kind {
 			case "text":
 				panel["options"] = object{"mode": "markdown", "content": p.Text}
@@ -100,13 +104,18 @@ func (d Dashboard) JSON() ([]byte, error) {
 				names := object{} // Grafana calls the columns Value #A, Value #B
 				for j, q := range p.Queries {
 					names["Value #"+string(rune('A'+j))] = q.Legend
+					if unit := p.Units[q.Legend]; unit != "" {
+						overrides = append(overrides, object{"matcher": object{"id": "byName", "options": q.Legend},
+							"properties": []object{{"id": "unit", "value": unit}}})
+					}
 				}
+				panel["options"] = object{"sortBy": []object{{"displayName": p.First, "desc": true}}}
 				panel["transformations"] = []object{{"id": "merge", "options": object{}},
 					{"id": "organize", "options": object{"excludeByName": object{"Time": true}, "renameByName": names}}}
 			}
 			if p.Kind != "text" {
 				panel["datasource"], panel["targets"] = datasource(source), targets
-				panel["fieldConfig"] = object{"defaults": defaults, "overrides": []object{}}
+				panel["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}
 			}
 			panels = append(panels, panel)
 		}
@@ -124,8 +133,13 @@ func (d Dashboard) JSON() ([]byte, error) {
 			continue
 		}
 		query := fmt.Sprintf("label_values(%s, %s)", v.Metric, v.Label)
+		current := object{"text": "All", "value": "$__all"}
+		if v.Default != "" {
+			current = object{"text": v.Default, "value": v.Default}
+		}
 		variables = append(variables, object{"name": v.Name, "label": v.Name, "type": "query", "datasource": datasource("prometheus"), "refresh": 2, "sort": 1,
-			"definition": query, "query": object{"query": query, "refId": v.Name}, "multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"}})
+			"definition": query, "query": object{"query": query, "refId": v.Name}, "multi": true,
+			"includeAll": true, "allValue": ".*", "current": current})
 	}
 	links := []object{{"title": "Basalt", "type": "dashboards", "tags": []string{"basalt"}, "asDropdown": true, "includeVars": true, "keepTime": true}}
 	var out bytes.Buffer

@@ -8,7 +8,7 @@ var overview = Dashboard{
 	Rows: [][]Panel{{
 		within("Leader", 1, 2, `sum(basalt_coordinator_leading) or vector(0)`),
 		within("Shards alive", 1, 0, `max(basalt_coordinator_shards) or vector(0)`),
-		within("Buckets owned, of 1024", 1024, 0, `sum(basalt_shard_buckets) or vector(0)`),
+		within("Buckets, of 1024", 1024, 0, `sum(basalt_shard_buckets) or vector(0)`),
 		stat("Gangs that run", "short", 0, `sum(basalt_shard_gangs{state="running"})`),
 		stat("Gangs that wait", "short", 0, `sum(basalt_shard_waiting_gangs)`),
 		stat("CPU allocated", "percentunit", 0, `1 - sum(basalt_shard_free{resource="cpu"}) / sum(basalt_shard_allocatable{resource="cpu"})`),
@@ -42,9 +42,10 @@ const (
 
 var queues = Dashboard{
 	File: "queues", Title: "Basalt / Queues", About: "What queues are charged, and what waits in them. A queue includes all below it.",
-	Variables: []Variable{{Name: "queue", Metric: "basalt_queue_admitted_gangs", Label: "queue"}, {Name: "resource", Metric: "basalt_queue_charged", Label: "resource"}},
+	Variables: []Variable{{Name: "queue", Metric: "basalt_queue_admitted_gangs", Label: "queue"},
+		{Name: "resource", Metric: "basalt_queue_charged", Label: "resource", Default: "cpu"}},
 	Rows: [][]Panel{{
-		{Kind: "table", Title: "Queues", Queries: []Query{
+		{Kind: "table", Title: "Queues", First: "waiting", Units: map[string]string{"oldest wait": "s"}, Queries: []Query{
 			{`sum by (queue) (basalt_queue_admitted_gangs` + ofQueues + `)`, "admitted"},
 			{`sum by (queue) (basalt_queue_waiting_gangs` + ofQueues + `)`, "waiting"},
 			{`max by (queue) (basalt_queue_oldest_wait_seconds` + ofQueues + `)`, "oldest wait"},
@@ -120,7 +121,8 @@ var shards = Dashboard{
 
 var gang = Dashboard{
 	File: "gang", Title: "Basalt / One gang", About: "What happened to one gang: its trace, the logs that name it, and its queue.",
-	Variables: []Variable{{Name: "gang", Default: "default/train"}, {Name: "queue", Metric: "basalt_queue_admitted_gangs", Label: "queue"}},
+	Variables: []Variable{{Name: "gang", Default: "default/train"},
+		{Name: "queue", Metric: "basalt_queue_admitted_gangs", Label: "queue", Default: "default"}},
 	Rows: [][]Panel{{
 		{Kind: "text", Title: "How to read this", Text: "Set **gang** to `NAMESPACE/NAME` of a PodGroup, or of a pod that has none. There are no metrics of single gangs, for their number has no bound.\n\n" +
 			"- `basalt status NAMESPACE/NAME`, and the conditions of the PodGroup, say why it waits now.\n" +

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/tsdb"
@@ -71,7 +72,7 @@ func TestScrapes(t *testing.T) {
 		}
 		return nil
 	})
-	s.picture()
+	s.pictures()
 
 	t.Run("declared", func(t *testing.T) { checkDeclared(t, s.last()) })
 	t.Run("promlint", func(t *testing.T) { lint(t, s.last()) })
@@ -232,6 +233,7 @@ type store struct {
 	t      *testing.T
 	db     *tsdb.DB
 	engine *promql.Engine
+	series map[string]map[string]labels.Labels // that a pod showed last
 }
 
 func newStore(t *testing.T) *store {
@@ -240,24 +242,38 @@ func newStore(t *testing.T) *store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return &store{t, db, promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, Parser: parser.NewParser(parser.Options{})})}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute,
+		Parser: parser.NewParser(parser.Options{})})
+	return &store{t, db, engine, map[string]map[string]labels.Labels{}}
 }
 
-// add appends a scrape with the labels that the PodMonitor gives it.
+// add appends a scrape with the labels that the PodMonitor gives it. What a pod does not show any more ends, as in
+// Prometheus.
 func (s *store) add(x scrape) {
 	s.t.Helper()
 	a := s.db.Appender(s.t.Context())
 	for pod, families := range x.families {
+		shown := map[string]labels.Labels{}
 		for _, f := range families {
 			for _, m := range f.Metric {
 				for _, one := range samples(f, m) {
 					one.labels["__name__"], one.labels["pod"], one.labels["namespace"], one.labels["job"] = one.name, pod, "basalt-system", "basalt-system/basalt"
-					if _, err := a.Append(0, labels.FromMap(one.labels), x.at.UnixMilli(), one.value); err != nil {
+					series := labels.FromMap(one.labels)
+					if _, err := a.Append(0, series, x.at.UnixMilli(), one.value); err != nil {
 						s.t.Fatal(err)
 					}
+					shown[series.String()] = series
 				}
 			}
 		}
+		for name, series := range s.series[pod] {
+			if _, is := shown[name]; !is {
+				if _, err := a.Append(0, series, x.at.UnixMilli(), math.Float64frombits(value.StaleNaN)); err != nil {
+					s.t.Fatal(err)
+				}
+			}
+		}
+		s.series[pod] = shown
 	}
 	if err := a.Commit(); err != nil {
 		s.t.Fatal(err)
@@ -285,9 +301,12 @@ type dashboard struct {
 	Title      string
 	UID        string
 	Panels     []panel
-	Templating struct {
-		List []struct{ Name, Type, Definition string }
-	}
+	Templating struct{ List []variable }
+}
+
+type variable struct {
+	Name, Type, Definition string
+	Current                struct{ Value string }
 }
 
 type panel struct {
@@ -296,6 +315,31 @@ type panel struct {
 	Title      string
 	Datasource struct{ Type string }
 	Targets    []struct{ Expr, LegendFormat string }
+
+	// What only a picture needs.
+	Description string
+	GridPos     struct{ H, W, X, Y int }
+	Options     struct {
+		Content string
+		SortBy  []struct{ DisplayName string }
+	}
+	FieldConfig struct {
+		Defaults struct {
+			Unit       string
+			Custom     struct{ Stacking struct{ Mode string } }
+			Thresholds struct{ Steps []threshold }
+		}
+		Overrides []struct {
+			Matcher    struct{ Options string }
+			Properties []struct{ Value string }
+		}
+	}
+}
+
+// threshold gives a value a colour from Value on, or from the least on.
+type threshold struct {
+	Color string
+	Value *float64
 }
 
 func dashboards(t *testing.T) []dashboard {
@@ -319,11 +363,15 @@ func dashboards(t *testing.T) []dashboard {
 	return out
 }
 
-// expand puts in what Grafana puts in for variables.
-func expand(d dashboard, expr, window string) string {
+// expand puts in what Grafana puts in for variables: all values, or those that a dashboard shows first.
+func expand(d dashboard, expr, window string, first bool) string {
 	expr = strings.ReplaceAll(expr, "$__rate_interval", window)
 	for _, v := range d.Templating.List {
-		expr = strings.ReplaceAll(expr, "$"+v.Name, ".*")
+		chosen := v.Current.Value
+		if !first || chosen == "$__all" {
+			chosen = ".*"
+		}
+		expr = strings.ReplaceAll(expr, "$"+v.Name, chosen)
 	}
 	return expr
 }
@@ -343,7 +391,7 @@ func checkDashboards(t *testing.T, store *store, shown map[string]bool, at time.
 					continue
 				}
 				queries++
-				expr := expand(d, q.Expr, "1h")
+				expr := expand(d, q.Expr, "1h", false)
 				if strings.Contains(expr, "$") {
 					t.Errorf("%s, %s: a variable is not defined: %s", d.Title, p.Title, q.Expr)
 				}

@@ -1,10 +1,11 @@
 package check
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var pictureFile = flag.String("picture", "", "run a load for some minutes, and write the data of the overview dashboard to this file")
+var pictureFolder = flag.String("pictures", "",
+	"run a load for some minutes, and write a picture of each dashboard to this folder; needs chromium")
+
+const resolution = 2 * time.Second // of a picture
 
 // remove deletes gangs with their pods, some of which may not exist.
 func (s *stage) remove(names ...string) {
@@ -27,9 +31,11 @@ func (s *stage) remove(names ...string) {
 	}
 }
 
-// picture writes what the overview dashboard shows while gangs come and go, for a program that draws it.
-func (s *stage) picture() {
-	if *pictureFile == "" {
+// pictures draws what the dashboards show while gangs come and go. Grafana is not to be had where this runs, so a page
+// of its own draws each panel from the panel's queries, unit and thresholds, in a real browser. Traces and logs need
+// Tempo and Loki: their panels say so.
+func (s *stage) pictures() {
+	if *pictureFolder == "" {
 		return
 	}
 	began := time.Now()
@@ -63,68 +69,75 @@ func (s *stage) picture() {
 	for _, x := range s.scrapes {
 		store.add(x)
 	}
-	type line struct {
-		Legend string
-		Points [][2]float64
-	}
-	type drawn struct {
-		Type, Title, Unit string
-		Grid              map[string]int
-		Lines             []line
-	}
-	text, err := os.ReadFile(monitoring + "dashboards/overview.json")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var full struct {
-		Panels []struct {
-			ID          int
-			GridPos     map[string]int
-			FieldConfig struct{ Defaults struct{ Unit string } }
-		}
-	}
-	if err := json.Unmarshal(text, &full); err != nil {
-		s.t.Fatal(err)
-	}
-	var out []drawn
 	for _, d := range dashboards(s.t) {
-		if d.UID != "basalt-overview" {
-			continue
+		page := board{Title: d.Title}
+		for _, p := range d.Panels {
+			page.add(store.draw(d, p, began.Add(15*time.Second), s.last().at))
 		}
-		for i, p := range d.Panels {
-			one := drawn{Type: p.Type, Title: p.Title, Unit: full.Panels[i].FieldConfig.Defaults.Unit, Grid: full.Panels[i].GridPos}
-			for _, target := range p.Targets {
-				q, err := store.engine.NewRangeQuery(s.t.Context(), store.db, nil, expand(d, target.Expr, "15s"), began.Add(15*time.Second), s.last().at, 2*time.Second)
-				if err != nil {
-					s.t.Fatal(err)
-				}
-				m, err := q.Exec(s.t.Context()).Matrix()
-				if err != nil {
-					s.t.Fatal(err)
-				}
-				for _, series := range m {
-					l := line{Legend: target.LegendFormat}
-					series.Metric.Range(func(label labels.Label) {
-						l.Legend = strings.ReplaceAll(l.Legend, "{{"+label.Name+"}}", label.Value)
-					})
-					for _, f := range series.Floats {
-						if f.F == f.F { // not NaN
-							l.Points = append(l.Points, [2]float64{float64(f.T) / 1000, f.F})
-						}
-					}
-					one.Lines = append(one.Lines, l)
-				}
-				q.Close()
-			}
-			out = append(out, one)
-		}
+		s.shoot(strings.TrimPrefix(d.UID, "basalt-"), page)
 	}
-	file, err := os.Create(*pictureFile)
+}
+
+// draw asks the queries of a panel over a time.
+func (s *store) draw(d dashboard, p panel, from, to time.Time) drawn {
+	s.t.Helper()
+	out := drawn{panel: p, from: float64(from.Unix()), to: float64(to.Unix())}
+	for i, target := range p.Targets {
+		if p.Datasource.Type != "prometheus" {
+			break
+		}
+		expr := expand(d, target.Expr, "15s", true)
+		q, err := s.engine.NewRangeQuery(s.t.Context(), s.db, nil, expr, from, to, resolution)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		m, err := q.Exec(s.t.Context()).Matrix()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, series := range m {
+			l := line{Legend: target.LegendFormat, query: i, labels: map[string]string{}}
+			series.Metric.Range(func(label labels.Label) {
+				l.labels[label.Name] = label.Value
+				l.Legend = strings.ReplaceAll(l.Legend, "{{"+label.Name+"}}", label.Value)
+			})
+			for _, f := range series.Floats {
+				if f.F == f.F { // not NaN
+					l.points = append(l.points, [2]float64{float64(f.T) / 1000, f.F})
+				}
+			}
+			if len(l.points) > 0 {
+				out.Lines = append(out.Lines, l)
+			}
+		}
+		q.Close()
+	}
+	return out
+}
+
+// shoot has a browser draw a page.
+func (s *stage) shoot(name string, page board) {
+	s.t.Helper()
+	html, err := filepath.Abs(filepath.Join(*pictureFolder, name+".html"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer file.Close()
-	if err := json.NewEncoder(file).Encode(out); err != nil {
+	file, err := os.Create(html)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	if err := boardPage.Execute(file, page); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	png := strings.TrimSuffix(html, ".html") + ".png"
+	shot := exec.CommandContext(s.t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu",
+		"--hide-scrollbars", "--screenshot="+png,
+		fmt.Sprintf("--window-size=%d,%d", boardWidth+16, page.Height()+56), "file://"+html)
+	if text, err := shot.CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v: %s", name, err, text)
+	}
+	s.t.Logf("drew %s", png)
 }

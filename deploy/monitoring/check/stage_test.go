@@ -220,6 +220,7 @@ func (s *stage) queues() {
 		q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory), "pods": resource.MustParse("200")}
 		if guarantee != "" {
 			q.Spec.Guarantee = corev1.ResourceList{"cpu": resource.MustParse(guarantee)}
+			q.Spec.Deserved = corev1.ResourceList{"cpu": resource.MustParse("2")}
 		}
 		if err := s.basalt.Post().Resource("queues").Body(q).Do(s.t.Context()).Error(); err != nil {
 			s.t.Fatal(err)
