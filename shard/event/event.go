@@ -136,6 +136,30 @@ type ReadStore struct {
 // Sequence replaces an older one that is not answered yet.
 type ListPods struct{ Sequence uint64 }
 
+// ObjectEvent asks for a Kubernetes event, where users of an object look first.
+type ObjectEvent struct {
+	About           Object
+	Warning         bool
+	Reason, Message string
+}
+
+// Object is what a Kubernetes event is about.
+type Object struct {
+	Kind                 ObjectKind
+	Group                api.GroupKind // of kind Group
+	Namespace, Name, UID string        // of kind Controller those of a pod that it made
+}
+
+// ObjectKind tells objects apart about which there are Kubernetes events.
+type ObjectKind uint8
+
+const (
+	Group ObjectKind = iota
+	Pod
+	Controller
+	Node
+)
+
 // Span is a finished span for the tracer.
 type Span struct {
 	TraceID, SpanID, Parent []byte // 16, 8 and 8 bytes; Parent empty for a root
@@ -163,8 +187,9 @@ func (Message) IsEvent()      {}
 func (Tick) IsEvent()         {}
 func (Drained) IsEvent()      {}
 
-func (Send) IsOutput()      {}
-func (ReadStore) IsOutput() {}
-func (ListPods) IsOutput()  {}
-func (Span) IsOutput()      {}
-func (Log) IsOutput()       {}
+func (Send) IsOutput()        {}
+func (ReadStore) IsOutput()   {}
+func (ListPods) IsOutput()    {}
+func (ObjectEvent) IsOutput() {}
+func (Span) IsOutput()        {}
+func (Log) IsOutput()         {}

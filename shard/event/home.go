@@ -129,15 +129,6 @@ type EvictPod struct {
 	Attempt uint64 // that is closed
 }
 
-// PodGroupEvent asks for a Kubernetes event on a PodGroup, or, where Kind is ImpliedGroup, on a pod or its controller.
-type PodGroupEvent struct {
-	Kind                 api.GroupKind
-	Controller           bool // of the pod that is named
-	Namespace, Name, UID string
-	Warning              bool
-	Reason, Message      string
-}
-
 func (PodGroupSeen) IsEvent()      {}
 func (PodGroupGone) IsEvent()      {}
 func (QueueSeen) IsEvent()         {}
@@ -157,4 +148,3 @@ func (WritePodGroupStatus) IsOutput() {}
 func (WriteGroupStatus) IsOutput()    {}
 func (WritePodCondition) IsOutput()   {}
 func (EvictPod) IsOutput()            {}
-func (PodGroupEvent) IsOutput()       {}

@@ -176,13 +176,6 @@ type RewriteIntents struct {
 	TableRevision int64
 }
 
-// NodeEvent asks for a Kubernetes event on a Node.
-type NodeEvent struct {
-	Node, UID       string
-	Warning         bool
-	Reason, Message string
-}
-
 func (NodeSeen) IsEvent()         {}
 func (NodeVolumes) IsEvent()      {}
 func (NodeGone) IsEvent()         {}
@@ -200,4 +193,3 @@ func (EndVolumes) IsOutput()     {}
 func (ResolveBinding) IsOutput() {}
 func (DeleteIntents) IsOutput()  {}
 func (RewriteIntents) IsOutput() {}
-func (NodeEvent) IsOutput()      {}

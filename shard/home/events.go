@@ -21,14 +21,23 @@ const (
 )
 
 // tell has users told something at an object, and reports whether there was budget for it.
-func (c *reports) tell(about event.PodGroupEvent) bool {
-	if c.eventsSpent.Spent(c.now, about.Namespace) >= eventsAtOnce || !c.eventTokens.Take(c.now) {
+func (c *reports) tell(said event.ObjectEvent) bool {
+	if c.eventsSpent.Spent(c.now, said.About.Namespace) >= eventsAtOnce || !c.eventTokens.Take(c.now) {
 		c.EventsDropped++
 		return false
 	}
-	c.eventsSpent.Spend(c.now, about.Namespace, 1)
-	c.emit(about)
+	c.eventsSpent.Spend(c.now, said.About.Namespace, 1)
+	c.emit(said)
 	return true
+}
+
+func aboutPod(p *pod) event.Object {
+	return event.Object{Kind: event.Pod, Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// aboutGroup names the object that describes a gang; of an implied group there is none.
+func aboutGroup(g *gang) event.Object {
+	return event.Object{Group: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id}
 }
 
 // controllersAgain is how long a controller is not told the same again of its other pods.
@@ -42,12 +51,12 @@ type ofController struct {
 
 // tellController says at the controller of a pod, such as a Job, what is to be said at the pod: whoever made it looks
 // there first. It says so of one pod for each reason.
-func (c *reports) tellController(p *pod, reason string, said event.PodGroupEvent) {
+func (c *reports) tellController(p *pod, reason string, said event.ObjectEvent) {
 	of := ofController{p.Owner, reason}
 	if at, told := c.controllers.get(of); !p.Owned() || told && c.now.Before(at.Add(controllersAgain)) {
 		return
 	}
-	said.Controller, said.Message = true, report.Short("pod "+p.Name+": "+said.Message)
+	said.About.Kind, said.Message = event.Controller, report.Short("pod "+p.Name+": "+said.Message)
 	if c.tell(said) {
 		c.controllers.put(of, c.now)
 	}
@@ -55,7 +64,7 @@ func (c *reports) tellController(p *pod, reason string, said event.PodGroupEvent
 
 // tellPod says at a pod, and at its controller, why it waits. It goes with a condition, which has a budget.
 func (c *reports) tellPod(p *pod, reason, message string) {
-	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true,
+	said := event.ObjectEvent{About: aboutPod(p), Warning: true,
 		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(message)}
 	c.tellController(p, reason, said)
 	c.tell(said)
@@ -68,7 +77,7 @@ func (c *reports) tellUnheeded(p *pod) {
 	if p.Node != "" {
 		return
 	}
-	said := event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true}
+	said := event.ObjectEvent{About: aboutPod(p), Warning: true}
 	if p.Unheeded != "" {
 		said.Reason, said.Message = v1beta1.ReasonUnheeded, p.Unheeded+": the pod is placed without regard to it"
 		if strings.HasPrefix(p.Unheeded, "metadata.") {
@@ -120,7 +129,7 @@ func (c *reports) tellWaiting(g *gang, now report.Reason) {
 		return
 	}
 	g.told = now.Code
-	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true,
+	c.tell(event.ObjectEvent{About: aboutGroup(g), Warning: true,
 		Reason: v1beta1.ReasonFailedScheduling, Message: report.Short(now.Message)})
 }
 
@@ -139,16 +148,17 @@ func (c *reports) tellVolumes(g *gang) {
 		return
 	}
 	g.volumesTold = true
-	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+	said := event.ObjectEvent{About: aboutGroup(g),
 		Reason: v1beta1.ReasonWaitingForVolumes, Message: report.Short(g.blocked.Message)}
 	if g.group != nil && g.name.Kind != api.ImpliedGroup {
-		c.tell(about)
+		c.tell(said)
 	}
 	pods := g.pick((*pod).awaitsVolumes)
 	for _, p := range pods[:min(len(pods), toldOfVolumes)] {
-		about.Kind, about.Name, about.UID = api.ImpliedGroup, p.Name, p.UID
-		about.Message = report.Short(fmt.Sprintf("node %s is chosen, and it waits for %s to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims()))
-		c.tell(about)
+		said.About = aboutPod(p)
+		said.Message = report.Short(fmt.Sprintf("node %s is chosen, and it waits for %s to be bound: "+
+			"kubectl describe pvc says what its provisioner does", p.node, p.claims()))
+		c.tell(said)
 	}
 }
 
@@ -168,8 +178,7 @@ func (c *reports) tellStarted(g *gang) {
 	if !g.since.IsZero() {
 		message += fmt.Sprintf(", %s after the gang was complete", c.now.Sub(g.since).Round(time.Millisecond))
 	}
-	c.tell(event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
-		Reason: v1beta1.ReasonScheduled, Message: message})
+	c.tell(event.ObjectEvent{About: aboutGroup(g), Reason: v1beta1.ReasonScheduled, Message: message})
 }
 
 // SetPodEvents has an event written on each pod that is bound from now on, or on none.
@@ -178,33 +187,32 @@ func (c *Core) SetPodEvents(on bool) { c.cfg.PodEvents = on }
 // tellBound says at a pod where it was bound, if that is wanted: it is one more request for each pod.
 func (c *common) tellBound(p *pod, node string) {
 	if c.cfg.PodEvents {
-		c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-			Reason: v1beta1.ReasonScheduled, Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
+		c.emit(event.ObjectEvent{About: aboutPod(p), Reason: v1beta1.ReasonScheduled,
+			Message: fmt.Sprintf("Successfully assigned %s/%s to %s", p.Namespace, p.Name, node)})
 	}
 }
 
 // warn tells users about a gang, at the object that describes it. Of an implied group that is its oldest pod.
 func (c *common) warn(g *gang, reason, message string) {
-	about := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id, Warning: true, Reason: reason, Message: message}
+	about := aboutGroup(g)
 	switch {
 	case g.group == nil:
 		return
 	case g.name.Kind == api.ImpliedGroup && len(g.members) == 0:
 		return
 	case g.name.Kind == api.ImpliedGroup:
-		p := g.inOrder()[0]
-		about.Name, about.UID = p.Name, p.UID
+		about = aboutPod(g.inOrder()[0])
 	}
-	c.emit(about)
+	c.emit(event.ObjectEvent{About: about, Warning: true, Reason: reason, Message: message})
 }
 
 // tellClaimed says at a gang who is evicted for it: at its PodGroup, or where it has none at its pod.
 func (c *reports) tellClaimed(g *gang) {
-	said := event.PodGroupEvent{Kind: g.name.Kind, Namespace: g.name.Namespace, Name: g.name.Name, UID: g.id,
+	said := event.ObjectEvent{About: aboutGroup(g),
 		Reason: v1beta1.ReasonClaimed, Message: report.Short(report.Evicted(g.charge.victims))}
 	switch p := c.pods[g.id]; {
 	case p != nil: // a gang of one has its UID
-		said.Kind, said.Name = api.ImpliedGroup, p.Name
+		said.About = aboutPod(p)
 	case g.group == nil || g.name.Kind == api.ImpliedGroup:
 		return
 	}

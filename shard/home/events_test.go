@@ -17,7 +17,7 @@ func TestSetPodEvents(t *testing.T) {
 		c.tellBound(podOf(&api.Pod{UID: "u", Namespace: "ns", Name: "p"}), "n")
 		said := 0
 		for _, o := range c.Outputs() {
-			if e, is := o.(event.PodGroupEvent); is && e.Message == "Successfully assigned ns/p to n" {
+			if e, is := o.(event.ObjectEvent); is && e.Message == "Successfully assigned ns/p to n" {
 				said++
 			}
 		}

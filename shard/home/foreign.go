@@ -53,7 +53,7 @@ func (c *census) boundByOthers(p *pod) {
 	c.warnedOfOthers = c.now
 	c.log(slog.LevelWarn, "pod bound by another scheduler under our schedulerName",
 		slog.String("pod", p.Namespace+"/"+p.Name), slog.String("node", p.Node), slog.Uint64("so far", c.BoundByOthers))
-	c.emit(event.PodGroupEvent{Kind: api.ImpliedGroup, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Warning: true, Reason: v1beta1.ReasonBoundByOthers,
+	c.emit(event.ObjectEvent{About: aboutPod(p), Warning: true, Reason: v1beta1.ReasonBoundByOthers,
 		Message: "bound to node " + p.Node + " by another scheduler under our schedulerName"})
 }
 

@@ -938,12 +938,11 @@ func (s *script) print(o event.Output) string {
 		return fmt.Sprintf("pod %s/%s (%s) version %s waits: %s: %s", o.Namespace, o.Name, o.UID, o.ResourceVersion, o.Reason, o.Message)
 	case event.EvictPod:
 		return fmt.Sprintf("evict %s/%s (%s) if %s is closed under attempt %s: %s", o.Namespace, o.Name, o.UID, o.GangUID, printSerial(o.Attempt), o.Message)
-	case event.PodGroupEvent:
-		on := map[bool]string{true: "pod", false: "PodGroup"}[o.Kind == api.ImpliedGroup]
-		if o.Controller {
-			on = "the controller of pod"
-		}
-		return fmt.Sprintf("event on %s %s/%s (%s) %s: %s", on, o.Namespace, o.Name, o.UID, o.Reason, o.Message)
+	case event.ObjectEvent:
+		a := o.About
+		on := map[event.ObjectKind]string{event.Group: "PodGroup", event.Pod: "pod",
+			event.Controller: "the controller of pod"}[a.Kind]
+		return fmt.Sprintf("event on %s %s/%s (%s) %s: %s", on, a.Namespace, a.Name, a.UID, o.Reason, o.Message)
 	case event.Span:
 		return fmt.Sprintf("span %q id=%x parent=%x %s..%s %v", o.Name, o.SpanID, o.Parent, o.Start.Sub(epoch0), o.End.Sub(epoch0), o.Attributes)
 	case event.Log:

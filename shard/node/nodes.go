@@ -154,7 +154,8 @@ func (c *Core) watchSync() {
 
 func (c *Core) nodeEvent(name string, warning bool, reason, message string) {
 	if n := c.nodes[name]; n != nil {
-		c.emit(event.NodeEvent{Node: name, UID: n.UID, Warning: warning, Reason: reason, Message: message})
+		about := event.Object{Kind: event.Node, Name: name, UID: n.UID}
+		c.emit(event.ObjectEvent{About: about, Warning: warning, Reason: reason, Message: message})
 	}
 }
 

@@ -616,8 +616,8 @@ func printOutput(o event.Output) string {
 		return "delete intents " + strings.Join(keys, " ")
 	case event.RewriteIntents:
 		return fmt.Sprintf("rewrite intents %s/%d@%d if table@%d: %s", o.Incarnation, o.N, o.ModRevision, o.TableRevision, printRecord(o.Record))
-	case event.NodeEvent:
-		return fmt.Sprintf("event on %s warning=%t %s: %s", o.Node, o.Warning, o.Reason, o.Message)
+	case event.ObjectEvent:
+		return fmt.Sprintf("event on %s warning=%t %s: %s", o.About.Name, o.Warning, o.Reason, o.Message)
 	case event.Span:
 		return fmt.Sprintf("span %s parent=%s %v..%v failed=%q %v", o.Name, o.Parent, o.Start.Sub(epoch0), o.End.Sub(epoch0), o.Failed, o.Attributes)
 	case event.Log:

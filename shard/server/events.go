@@ -12,22 +12,24 @@ import (
 	"basalt.dev/basalt/shard/event"
 )
 
-// recorder writes what the cores have to say about nodes and groups; about a group without an object it is said at one of its pods.
+// recorder writes what the cores have to say about objects.
 type recorder struct{ *kube.Recorder }
 
-func (r *recorder) node(o event.NodeEvent) {
-	r.About(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.Node, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
-}
-
-func (r *recorder) podGroup(o event.PodGroupEvent) {
-	version, kind := v1beta1.SchemeGroupVersion, "PodGroup"
-	switch o.Kind {
-	case api.ImpliedGroup:
-		version, kind = corev1.SchemeGroupVersion, "Pod"
-	case api.VolcanoGroup:
+func (r *recorder) tell(o event.ObjectEvent) {
+	version, kind := corev1.SchemeGroupVersion, "PodGroup"
+	switch {
+	case o.About.Kind == event.Node:
+		kind = "Node"
+	case o.About.Kind == event.Pod:
+		kind = "Pod"
+	case o.About.Group == api.VolcanoGroup:
 		version = volcanov1beta1.SchemeGroupVersion
-	case api.UpstreamGroup:
+	case o.About.Group == api.UpstreamGroup:
 		version = schedulingv1beta1.SchemeGroupVersion
+	default:
+		version = v1beta1.SchemeGroupVersion
 	}
-	r.About(corev1.ObjectReference{APIVersion: version.String(), Kind: kind, Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}, o.Warning, o.Reason, "Scheduling", o.Message)
+	about := corev1.ObjectReference{APIVersion: version.String(), Kind: kind,
+		Namespace: o.About.Namespace, Name: o.About.Name, UID: types.UID(o.About.UID)}
+	r.About(about, o.Warning, o.Reason, "Scheduling", o.Message)
 }

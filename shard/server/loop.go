@@ -262,14 +262,12 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 		})
 	case event.EvictPod:
 		l.others.do(o.Namespace, func(ctx context.Context) { l.post(ctx, l.written("eviction", o.ID, "", l.evict(ctx, o))) })
-	case event.NodeEvent:
-		l.events.node(o)
-	case event.PodGroupEvent:
-		if o.Controller {
-			l.others.do(o.Namespace, func(ctx context.Context) { l.tellController(ctx, o) })
+	case event.ObjectEvent:
+		if o.About.Kind == event.Controller {
+			l.others.do(o.About.Namespace, func(ctx context.Context) { l.tellController(ctx, o) })
 			return
 		}
-		l.events.podGroup(o)
+		l.events.tell(o)
 
 	case event.Span:
 		l.traces.Export(span(o))
@@ -282,10 +280,11 @@ func (l *loop) carryOut(ctx context.Context, o event.Output) {
 }
 
 // tellController writes an event about the controller of a pod, if the pod is still there and has one.
-func (l *loop) tellController(ctx context.Context, o event.PodGroupEvent) {
-	owner, err := l.clients.Controller(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID})
+func (l *loop) tellController(ctx context.Context, o event.ObjectEvent) {
+	pod := kube.Pod{Namespace: o.About.Namespace, Name: o.About.Name, UID: o.About.UID}
+	owner, err := l.clients.Controller(ctx, pod)
 	if err != nil {
-		l.log.Warn("cannot say at the controller of a pod why it waits", "pod", o.Namespace+"/"+o.Name, "error", err)
+		l.log.Warn("cannot say at the controller of a pod why it waits", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 		return
 	}
 	if owner != nil {

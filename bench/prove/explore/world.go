@@ -783,7 +783,7 @@ func said(outputs []event.Output) []any {
 	var out []any
 	for _, o := range outputs {
 		switch o := o.(type) {
-		case event.Span, event.PodGroupEvent, event.NodeEvent:
+		case event.Span, event.ObjectEvent:
 			continue
 		case event.Log:
 			if o.Level < slog.LevelError {

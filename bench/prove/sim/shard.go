@@ -368,17 +368,17 @@ func (x *shard) carryOut(o event.Output) {
 
 	case event.Log:
 		w.coreLog(x.inc, o.Level, o.Message, o.Attrs)
-	case event.PodGroupEvent:
+	case event.ObjectEvent:
 		switch o.Reason {
 		case v1beta1.ReasonRolledBack:
 			w.count("gangs rolled back")
-			w.log("%s: rolls back %s", x.inc, o.UID)
+			w.log("%s: rolls back %s", x.inc, o.About.UID)
 		case "EvictionRefused":
 			w.count("gangs that go on with pods that stay")
 		case "PartlyPlaced":
 			w.count("gangs left in part")
 		}
-	case event.NodeEvent, event.Span:
+	case event.Span:
 	default:
 		w.fail("output %T is not known", o)
 	}

@@ -139,7 +139,8 @@ func TestOutputsAreHashedWhole(t *testing.T) {
 	seen := map[uint64]any{}
 	for _, o := range []any{
 		event.WritePodGroupStatus{}, status(0, ""), status(1, ""), status(0, "a"), status(0, "b"),
-		event.PodGroupEvent{Name: "ab", UID: "c"}, event.PodGroupEvent{Name: "a", UID: "bc"},
+		event.ObjectEvent{About: event.Object{Name: "ab", UID: "c"}},
+		event.ObjectEvent{About: event.Object{Name: "a", UID: "bc"}},
 		span(at), span(at.Add(1)),
 		span(at, slog.String("a", "1")), span(at, slog.String("a", "2")), span(at, slog.Any("a", []string{"1"})),
 		send(1), send(2), map[string]int{"a": 1, "b": 2}, map[string]int{"a": 2, "b": 1},
