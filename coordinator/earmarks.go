@@ -128,11 +128,21 @@ func (r *request) standsAgainst(o *request) bool {
 	return a.standing(r, nil).compareQueues(b.standing(o, nil)) <= 0
 }
 
-// earmarkOrder is the order in which requests of one queue get earmarks: the static order, where each window that passed unused counts
-// as if the request had come so much later. Small gangs get what they need at once, so a large one comes before those that came after it
-// for most of its time, and large ones share the windows.
+// earmarkOrder is the order in which requests of one queue get earmarks: the static order, where each window that
+// passed unused counts as if the request had come so much later. Small gangs get what they need at once, so a large one
+// comes before those that came after it for most of its time, and large ones share the windows. So they do where the
+// queue's expression orders them: who left less of them unused goes first, whatever the expression says. Otherwise one
+// that finds no room would keep the earmark for ever.
 func (r *request) earmarkOrder(o *request) int {
-	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.earmarkSince(), o.earmarkSince()), r.compare(o))
+	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.unusedInOrder(), o.unusedInOrder()),
+		cmp.Compare(r.order, o.order), cmp.Compare(r.earmarkSince(), o.earmarkSince()), r.compare(o))
+}
+
+func (r *request) unusedInOrder() time.Duration {
+	if !r.ordered {
+		return 0
+	}
+	return r.unusedFor
 }
 
 func (r *request) earmarkSince() int64 { return r.since + r.unusedFor.Milliseconds() }

@@ -356,8 +356,9 @@ func (h *rivals) Pop() any {
 	return last
 }
 
-// before is the static order of those who wait: gangs that mend, then priority, then age, then UID. It says whose
-// earmark stands against whom, and the order within one queue.
+// before is the static order of those who wait in one queue: gangs that mend, then priority, then the place that the
+// queue's expression gives (Queue.spec.order), then age, then UID. It says whose earmark stands against whom there.
+// Requests of different queues are never compared: nothing that a queue says of its gangs matters elsewhere.
 func (r *request) before(o *request) bool { return r.compare(o) < 0 }
 
 func (r *request) compare(o *request) int {
@@ -368,6 +369,9 @@ func (r *request) compare(o *request) int {
 		return 1
 	}
 	if c := cmp.Compare(o.priority, r.priority); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(r.order, o.order); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(r.since, o.since); c != 0 {

@@ -230,6 +230,7 @@ func (a *accepting) wait() {
 	r.from, r.serial, r.attempt, r.trace = a.from, m.GetSerial(), m.GetAttempt(), m.GetTrace()
 	r.demand, r.delta, r.bound, r.pods = a.demand, a.demand.Sub(a.current), a.bound, a.pods
 	r.priority, r.since, r.rank, r.started = m.GetPriority(), m.GetSinceUnixMs(), wire.ToRank(m.GetRank()), m.GetStarted()
+	r.order, r.ordered = m.GetOrder(), m.Order != nil
 	r.mends, r.preemptible, r.kept = m.GetMends() && g.had(a.demand), m.GetPreemptible(), m.GetKept()
 	if r.who = whoSaid(m.GetUser(), m.GetGroups()); g.res != nil {
 		r.who = g.res.who

@@ -562,7 +562,7 @@ func (p *player) do(words []string) {
 			Attempt: uint64(a.number("attempt", int64(p.attempt(name)))), Demand: wire.FromResources(a.vector("ask")),
 			Repairs: a.has("repairs")}}})
 	case "reserve": // reserve GANG queue=… ask=… bound=… attempt= serial= priority= since= order= from= epoch= term=
-		// user= groups=a,b pods=1,2 least= runs=SECONDS ns= trace=ID/SPAN patient single
+		// user= groups=a,b pods=1,2 least= runs=SECONDS place= ns= trace=ID/SPAN patient single
 		if n := a.number("attempt", 0); n > 0 {
 			p.attempts[name] = uint64(n)
 		}
@@ -571,7 +571,7 @@ func (p *player) do(words []string) {
 			Bound: wire.FromResources(a.vector("bound")), Priority: a.number("priority", 0), SinceUnixMs: a.number("since", p.now.UnixMilli()),
 			TableEpoch: uint64(a.number("epoch", int64(p.epoch()))), Patient: a.has("patient"), Term: a.number("term", 0), Pods: a.pods(), Preemptible: !a.has("keeps") && !a.has("bare"), Kept: a.has("keeps"), Claims: !a.has("never"), Vain: a.has("vain"), Least: uint32(a.number("least", 0))}
 		m.Started, m.Mends, m.Stays = a.has("started"), a.has("mends"), a.has("stays")
-		m.RunsMs = 1000 * a.number("runs", 0)
+		m.RunsMs, m.Order = 1000*a.number("runs", 0), a.place()
 		m.User = strings.ReplaceAll(a.values["user"], "_", " ")
 		m.Groups = strings.FieldsFunc(a.values["groups"], func(r rune) bool { return r == ',' })
 		if trace, span, traced := strings.Cut(a.values["trace"], "/"); traced {
@@ -685,13 +685,13 @@ func (p *player) do(words []string) {
 		if !m.Known {
 			p.print("unknown")
 		}
-	case "whatif": // whatif GANG queue=.. | plan queue=.. ask=.. further=.. pods= priority= runs= ns= never,
+	case "whatif": // whatif GANG queue=.. | plan queue=.. ask=.. further=.. pods= priority= runs= place= ns= never,
 		// with QUEUE:FIELD=VALUE ..: what users are told
 		q := Question{Changes: a.changes(), Queue: a.values["queue"], GangUID: name}
 		if name == "plan" {
 			q.Planned = &wire.PlannedGang{Namespace: a.gang().Namespace, Queue: q.Queue, Demand: wire.FromResources(a.vector("ask")), Further: wire.FromResources(a.vector("further")),
 				Pods: uint32(a.number("pods", 1)), Priority: a.number("priority", 0), Claims: !a.has("never"),
-				RunsMs: 1000 * a.number("runs", 0)}
+				RunsMs: 1000 * a.number("runs", 0), Order: a.place()}
 		}
 		before := snapshot(p.core)
 		m := p.core.WhatIf(p.now, q)
@@ -771,6 +771,14 @@ func (p *player) showLent(m *wire.StandingReply) {
 	}
 }
 
+// place is what a queue's expression says of a gang, nil where it says nothing.
+func (a args) place() *int64 {
+	if a.values["place"] == "" {
+		return nil
+	}
+	return new(a.number("place", 0))
+}
+
 func (p *player) showWhatIf(m *wire.WhatIfReply) {
 	if m.Invalid != "" {
 		p.print("invalid: %s", m.Invalid)
@@ -812,6 +820,9 @@ func (p *player) showWhatIf(m *wire.WhatIfReply) {
 				}
 			case o.Charged:
 				s = "charged"
+			}
+			if o.Order != nil {
+				s = fmt.Sprintf("by its place %d: %s", *o.Order, s)
 			}
 			if o.AheadTotal > 0 {
 				var names []string

@@ -21,6 +21,8 @@ type request struct {
 	delta       api.Resources // what that is more than now
 	pods        []uint64      // those that demand is for (roster.go)
 	priority    int64
+	order       int64 // of those of its priority in its queue, the smaller first,
+	ordered     bool  // where the queue's spec.order says so: else it is 0
 	since       int64
 	rank        api.Rank // of an earlier attempt
 	trace       *wire.Trace

@@ -416,5 +416,5 @@ func (q *queue) collect(most int, limitsVersion uint64) (due []*demandClass) {
 
 // mark is a request with the same place in the static order.
 func (r *request) mark() *request {
-	return &request{priority: r.priority, since: r.since, gang: &gang{key: r.gang.key}}
+	return &request{mends: r.mends, priority: r.priority, order: r.order, since: r.since, gang: &gang{key: r.gang.key}}
 }

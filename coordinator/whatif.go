@@ -150,7 +150,8 @@ func (c *Core) plan(now time.Time, p *wire.PlannedGang) (g *gang, further api.Re
 	demand = c.tree.counted(demand)
 	tenant := q.members.tenants[p.GetNamespace()]
 	g.req = &request{gang: g, queue: q, namespace: p.GetNamespace(), tenant: tenant, demand: demand, delta: demand,
-		priority: p.GetPriority(), since: now.UnixMilli(), arrived: now, claims: p.GetClaims(),
+		priority: p.GetPriority(), order: p.GetOrder(), ordered: p.Order != nil,
+		since: now.UnixMilli(), arrived: now, claims: p.GetClaims(),
 		preemptible: !p.GetKept(), kept: p.GetKept(), runs: max(0, p.GetRunsMs()),
 		barred: c.rights.right(q, p.GetNamespace())}
 	g.req.term = g.req.ends()
@@ -411,6 +412,9 @@ func (x *whatIf) waits(out *wire.Outlook, g *gang, asked bool) {
 	r := copy.req
 	out.Known, out.Charged = true, g.res != nil && !g.res.demand.IsZero()
 	out.Place, out.Waiting = g.req.position(g == x.planned)
+	if r.ordered {
+		out.Order = new(r.order)
+	}
 	if l == nil || l.waits() || l.reason == wire.DenyReason_DENY_CLAIMING { // others have no turn
 		out.Standing = c.standingOf(x.now, copy)
 	}

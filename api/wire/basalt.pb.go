@@ -2887,6 +2887,7 @@ type Reserve struct {
 	User          string                 `protobuf:"bytes,22,opt,name=user,proto3" json:"user,omitempty"`                    // whose gang it is, "" for its namespace's. The first Reserve of an attempt counts
 	Groups        []string               `protobuf:"bytes,23,rep,name=groups,proto3" json:"groups,omitempty"`                // that user's
 	Stays         bool                   `protobuf:"varint,24,opt,name=stays,proto3" json:"stays,omitempty"`                 // what is left of a closed gang cannot be evicted: its reservation is to be opened again, under a new attempt
+	Order         *int64                 `protobuf:"varint,25,opt,name=order,proto3,oneof" json:"order,omitempty"`           // of gangs of equal priority in its queue, those with the smaller one are first; absent where the queue's spec.order says nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3087,6 +3088,13 @@ func (x *Reserve) GetStays() bool {
 		return x.Stays
 	}
 	return false
+}
+
+func (x *Reserve) GetOrder() int64 {
+	if x != nil && x.Order != nil {
+		return *x.Order
+	}
+	return 0
 }
 
 // "Forget my request; and if a reservation exists for this attempt, delete it": the gang has no pod bound and no intent.
@@ -7782,6 +7790,8 @@ type WhyReply struct {
 	LimitBy       string        `protobuf:"bytes,29,opt,name=limit_by,json=limitBy,proto3" json:"limit_by,omitempty"`             // who says so
 	EndsUnixMs    int64         `protobuf:"varint,30,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"` // of one that is charged: it is past its limit then, at the latest; 0: it has none
 	SearchMs      int64         `protobuf:"varint,31,opt,name=search_ms,json=searchMs,proto3" json:"search_ms,omitempty"`         // for so long it may look for nodes before that limit begins
+	Order         *int64        `protobuf:"varint,32,opt,name=order,proto3,oneof" json:"order,omitempty"`                         // the value of its queue's spec.order for it; absent where that says nothing
+	OrderFailed   string        `protobuf:"bytes,33,opt,name=order_failed,json=orderFailed,proto3" json:"order_failed,omitempty"` // why it has none, which counts as 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8031,6 +8041,20 @@ func (x *WhyReply) GetSearchMs() int64 {
 		return x.SearchMs
 	}
 	return 0
+}
+
+func (x *WhyReply) GetOrder() int64 {
+	if x != nil && x.Order != nil {
+		return *x.Order
+	}
+	return 0
+}
+
+func (x *WhyReply) GetOrderFailed() string {
+	if x != nil {
+		return x.OrderFailed
+	}
+	return ""
 }
 
 // Asked of the coordinator that leads: how does a gang, or a queue, stand?
@@ -8694,6 +8718,7 @@ type PlannedGang struct {
 	Claims        bool                   `protobuf:"varint,7,opt,name=claims,proto3" json:"claims,omitempty"`               // others may be evicted for it
 	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"`                   // it may not be evicted
 	RunsMs        int64                  `protobuf:"varint,9,opt,name=runs_ms,json=runsMs,proto3" json:"runs_ms,omitempty"` // it is past its limit so long after it is granted its quota; 0: it has none
+	Order         *int64                 `protobuf:"varint,10,opt,name=order,proto3,oneof" json:"order,omitempty"`          // as in Reserve
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8787,6 +8812,13 @@ func (x *PlannedGang) GetKept() bool {
 func (x *PlannedGang) GetRunsMs() int64 {
 	if x != nil {
 		return x.RunsMs
+	}
+	return 0
+}
+
+func (x *PlannedGang) GetOrder() int64 {
+	if x != nil && x.Order != nil {
+		return *x.Order
 	}
 	return 0
 }
@@ -8999,7 +9031,7 @@ type Outlook struct {
 	Resource string         `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
 	Short    int64          `protobuf:"varint,7,opt,name=short,proto3" json:"short,omitempty"`
 	Message  string         `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
-	Place    uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority and age
+	Place    uint32         `protobuf:"varint,9,opt,name=place,proto3" json:"place,omitempty"`       // among the requests of its queue, in the order of priority, spec.order of the queue, and age
 	Waiting  uint32         `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`  // how many these are, with its own
 	Standing *StandingReply `protobuf:"bytes,11,opt,name=standing,proto3" json:"standing,omitempty"` // turns and eviction
 	Toll     *Toll          `protobuf:"bytes,12,opt,name=toll,proto3" json:"toll,omitempty"`         // if others may be evicted for it now
@@ -9008,6 +9040,7 @@ type Outlook struct {
 	// Of the gang that is asked about: who would be granted quota before it, which counts in the above; at most 3, and how many.
 	Ahead         []*GangRef `protobuf:"bytes,15,rep,name=ahead,proto3" json:"ahead,omitempty"`
 	AheadTotal    uint32     `protobuf:"varint,16,opt,name=ahead_total,json=aheadTotal,proto3" json:"ahead_total,omitempty"`
+	Order         *int64     `protobuf:"varint,17,opt,name=order,proto3,oneof" json:"order,omitempty"` // as in Reserve
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9150,6 +9183,13 @@ func (x *Outlook) GetAhead() []*GangRef {
 func (x *Outlook) GetAheadTotal() uint32 {
 	if x != nil {
 		return x.AheadTotal
+	}
+	return 0
+}
+
+func (x *Outlook) GetOrder() int64 {
+	if x != nil && x.Order != nil {
+		return *x.Order
 	}
 	return 0
 }
@@ -9465,7 +9505,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gang\x18\x06 \x01(\rR\x04gang\x12\x16\n" +
 	"\x06demand\x18\a \x01(\rR\x06demand\x122\n" +
-	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xc3\x05\n" +
+	"\x15node_resource_version\x18\b \x01(\tR\x13nodeResourceVersion\"\xe8\x05\n" +
 	"\aReserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9492,7 +9532,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\aruns_ms\x18\x15 \x01(\x03R\x06runsMs\x12\x12\n" +
 	"\x04user\x18\x16 \x01(\tR\x04user\x12\x16\n" +
 	"\x06groups\x18\x17 \x03(\tR\x06groups\x12\x14\n" +
-	"\x05stays\x18\x18 \x01(\bR\x05stays\"\xa5\x01\n" +
+	"\x05stays\x18\x18 \x01(\bR\x05stays\x12\x19\n" +
+	"\x05order\x18\x19 \x01(\x03H\x00R\x05order\x88\x01\x01B\b\n" +
+	"\x06_order\"\xa5\x01\n" +
 	"\tUnreserve\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x16\n" +
@@ -9900,7 +9942,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xee\x06\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xb6\a\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -9935,7 +9977,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\blimit_by\x18\x1d \x01(\tR\alimitBy\x12 \n" +
 	"\fends_unix_ms\x18\x1e \x01(\x03R\n" +
 	"endsUnixMs\x12\x1b\n" +
-	"\tsearch_ms\x18\x1f \x01(\x03R\bsearchMs\"`\n" +
+	"\tsearch_ms\x18\x1f \x01(\x03R\bsearchMs\x12\x19\n" +
+	"\x05order\x18  \x01(\x03H\x00R\x05order\x88\x01\x01\x12!\n" +
+	"\forder_failed\x18! \x01(\tR\vorderFailedB\b\n" +
+	"\x06_order\"`\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
 	"\bgang_uid\x18\x02 \x01(\tR\agangUid\x12\x1c\n" +
@@ -9991,7 +10036,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x1a\n" +
 	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
-	"\x05value\x18\x04 \x01(\tR\x05value\"\x98\x02\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\xbd\x02\n" +
 	"\vPlannedGang\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12.\n" +
@@ -10001,7 +10046,10 @@ const file_basalt_proto_rawDesc = "" +
 	"\bpriority\x18\x06 \x01(\x03R\bpriority\x12\x16\n" +
 	"\x06claims\x18\a \x01(\bR\x06claims\x12\x12\n" +
 	"\x04kept\x18\b \x01(\bR\x04kept\x12\x17\n" +
-	"\aruns_ms\x18\t \x01(\x03R\x06runsMs\"\xd4\x01\n" +
+	"\aruns_ms\x18\t \x01(\x03R\x06runsMs\x12\x19\n" +
+	"\x05order\x18\n" +
+	" \x01(\x03H\x00R\x05order\x88\x01\x01B\b\n" +
+	"\x06_order\"\xd4\x01\n" +
 	"\vWhatIfReply\x12\x18\n" +
 	"\ainvalid\x18\x01 \x01(\tR\ainvalid\x124\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1c.basalt.wire.v1.QueueOutlookR\x06queues\x12!\n" +
@@ -10016,7 +10064,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\vGangOutlook\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12/\n" +
 	"\x06before\x18\x02 \x01(\v2\x17.basalt.wire.v1.OutlookR\x06before\x12-\n" +
-	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\x82\x04\n" +
+	"\x05after\x18\x03 \x01(\v2\x17.basalt.wire.v1.OutlookR\x05after\"\xa7\x04\n" +
 	"\aOutlook\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\bR\acharged\x12\x18\n" +
@@ -10035,7 +10083,9 @@ const file_basalt_proto_rawDesc = "" +
 	"\aexposed\x18\x0e \x01(\tR\aexposed\x12-\n" +
 	"\x05ahead\x18\x0f \x03(\v2\x17.basalt.wire.v1.GangRefR\x05ahead\x12\x1f\n" +
 	"\vahead_total\x18\x10 \x01(\rR\n" +
-	"aheadTotal\"\xa5\x02\n" +
+	"aheadTotal\x12\x19\n" +
+	"\x05order\x18\x11 \x01(\x03H\x00R\x05order\x88\x01\x01B\b\n" +
+	"\x06_order\"\xa5\x02\n" +
 	"\x04Toll\x12(\n" +
 	"\x04rule\x18\x01 \x01(\x0e2\x14.basalt.wire.v1.RuleR\x04rule\x12-\n" +
 	"\x05gangs\x18\x02 \x03(\v2\x17.basalt.wire.v1.GangRefR\x05gangs\x12\x1f\n" +
@@ -10494,6 +10544,10 @@ func file_basalt_proto_init() {
 	}
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[14].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[23].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[84].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[93].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[97].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
