@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"shard/node":               {"api", "api/wire", "api/v1beta1", "api/fault", "cache", "shard/event", "shard/fair", "shard/topology"},
 	"shard/home":               {"api", "api/wire", "api/v1beta1", "api/fault", "shard/event", "shard/fair", "shard/home/disruption", "shard/home/intake", "shard/home/pack", "shard/home/plan", "shard/home/report", "shard/topology"},
 	"shard/home/disruption":    {"api", "shard/fair"},
-	"shard/home/intake":        {"api", "api/v1beta1"},
+	"shard/home/intake":        {"api", "api/v1beta1", "api/expression"},
 	"shard/home/pack":          {},
 	"shard/home/plan":          {"api", "shard/home/pack"},
 	"shard/home/report":        {"api", "api/wire", "api/v1beta1", "api/fault", "shard/event", "shard/fair"},

@@ -54,6 +54,26 @@ func List(of ...Value) Value {
 	return Value{types.NewRefValList(types.DefaultTypeAdapter, list)}
 }
 
+// Bounded returns what there is room for of some words of an object in so many bytes: in the order of their keys,
+// without values that no expression sees.
+func Bounded(m map[string]string, room int) map[string]string {
+	var out map[string]string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		value := m[key]
+		if len(value) > MaxValue {
+			continue
+		}
+		if room -= len(key) + len(value); room < 0 || len(out) == MaxEntries {
+			break
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = value
+	}
+	return out
+}
+
 func ordered[V any](m map[string]V, read func(V) (ref.Val, bool)) Value {
 	out := &entries{}
 	for _, key := range slices.Sorted(maps.Keys(m)) {

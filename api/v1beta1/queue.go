@@ -142,6 +142,16 @@ type QueueSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	UserLimits []UserLimit `json:"userLimits,omitempty"`
+	// The order of the queue's gangs of equal priority, in CEL: an integer, of which the smaller goes first. Where it is
+	// equal, and where nothing is written, the older gang goes first. An expression names labels and annotations of the
+	// PodGroup (of a pod without one: its labels), priority, and created, a timestamp:
+	// int(timestamp(annotations["example.com/deadline"])). A gang for which it fails, such as one without that annotation,
+	// has 0. Only the gangs of this very queue are ordered by it. One that does not compile orders nothing, and the
+	// condition Ordered says why.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Order string `json:"order,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	// +optional
 	Closed bool `json:"closed,omitempty"`

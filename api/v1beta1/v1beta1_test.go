@@ -40,6 +40,7 @@ var (
 		Spec: v1beta1.QueueSpec{Capability: amounts, Guarantee: amounts, Deserved: amounts, Weight: new(int32(2)), Priority: 1, Closed: true,
 			Reclaimable: new(false), ReclaimPolicy: v1beta1.ReclaimFairShare, PreemptionPolicy: v1beta1.PreemptLowerPriority,
 			ReclaimMinRuntime: minutes(10), PreemptMinRuntime: minutes(0), PreemptionDelay: minutes(90),
+			Order:     "priority",
 			RepairFor: minutes(1), StaleAfter: minutes(20), MaxRuntime: minutes(600), DefaultRuntime: minutes(60),
 			UserLimits: []v1beta1.UserLimit{
 				{Users: []string{"alice"}, Groups: []string{"interns"}, Each: true, Capability: amounts},

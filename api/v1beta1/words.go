@@ -27,6 +27,18 @@ const (
 	ConditionPodGroupInitiallyScheduled = "PodGroupInitiallyScheduled"
 )
 
+// ConditionOrdered, on a Queue with spec.order: its gangs are ordered by that.
+const ConditionOrdered = "Ordered"
+
+// Reasons of a Queue's Ordered condition.
+const (
+	ReasonOrderValid   = "OrderValid"   // True
+	ReasonOrderInvalid = "OrderInvalid" // False: the expression does not compile; the message says where and why
+)
+
+// ReasonOrderFailed is the reason of the event on a PodGroup, or a pod, for which its queue's spec.order fails.
+const ReasonOrderFailed = "OrderFailed"
+
 // Reasons of a Queue's Ready condition. The first two are not problems of the queue.
 const (
 	ReasonReady         = "Ready"         // True: limits in force. A queue with children is Ready, too, and admits nothing itself

@@ -37,8 +37,9 @@ func ParseChange(text string) (*wire.QueueChange, error) {
 const usualSearch = 70 * time.Second
 
 // ParsePlanned reads a gang that does not exist: queue=QUEUE, and what each pod requests, such as
-// cpu=8,nvidia.com/gpu=1; pods=16 (1 if not said), minCount=8 (all pods), priority=1000 (0), preemptible=false (true:
-// a controller makes its pods), preemptionPolicy=Never, maxRuntime=45m (no limit).
+// cpu=8,nvidia.com/gpu=1; pods=16 (1 if not said), minCount=8 (all pods), priority=1000 (0), order=20 (the value
+// of its queue's spec.order for it; it says none), preemptible=false (true: a controller makes its pods),
+// preemptionPolicy=Never, maxRuntime=45m (no limit).
 func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 	bad := func(format string, args ...any) (*wire.PlannedGang, error) {
 		return nil, fmt.Errorf("gang: "+format, args...)
@@ -66,6 +67,10 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 			minCount, err = strconv.ParseInt(value, 10, 32)
 		case "priority":
 			out.Priority, err = strconv.ParseInt(value, 10, 32)
+		case "order":
+			var order int64
+			order, err = strconv.ParseInt(value, 10, 64)
+			out.Order = &order
 		case "preemptible":
 			if out.Kept = value == "false"; !out.Kept && value != "true" {
 				return bad("preemptible: %q is not one of true and false", api.Shorten(value, maxWord))
@@ -83,8 +88,8 @@ func ParsePlanned(text, namespace string) (*wire.PlannedGang, error) {
 		default:
 			if key != "cpu" && key != "memory" && key != "ephemeral-storage" && !strings.HasPrefix(key, "hugepages-") &&
 				!strings.Contains(key, "/") {
-				return bad("%q is neither queue, pods, minCount, priority, preemptible, preemptionPolicy or maxRuntime, "+
-					"nor a resource such as cpu, memory or nvidia.com/gpu", api.Shorten(key, maxWord))
+				return bad("%q is neither queue, pods, minCount, priority, order, preemptible, preemptionPolicy or "+
+					"maxRuntime, nor a resource such as cpu, memory or nvidia.com/gpu", api.Shorten(key, maxWord))
 			}
 			if len(requests) >= api.MaxResources {
 				return bad("it requests more than %d resources", api.MaxResources)

@@ -71,6 +71,7 @@ type Outlook struct {
 	Lacks    *Lack  `json:"lacks,omitempty"`
 	Position int    `json:"position,omitempty"` // among the requests of its queue
 	Waiting  int    `json:"waiting,omitempty"`  // how many these are
+	Order    *int64 `json:"order,omitempty"`    // the value of its queue's spec.order for it
 	Further  string `json:"further,omitempty"`  // why the pods that follow would be denied
 	Exposed  string `json:"exposed,omitempty"`  // whether it may be evicted for others
 	Standing
@@ -296,7 +297,7 @@ func (v *view) outlookFrom(o *wire.Outlook, shown bool) *Outlook {
 		return out
 	}
 	out.Message, out.Position, out.Waiting, out.Further, out.Exposed = o.GetMessage(), int(o.GetPlace()), int(o.GetWaiting()), o.GetFurther(), o.GetExposed()
-	out.Standing = standingOf(o.GetStanding(), usualSearch)
+	out.Order, out.Standing = o.Order, standingOf(o.GetStanding(), usualSearch)
 	out.AheadTotal = int(o.GetAheadTotal())
 	if !o.GetGranted() && (o.GetStanding() == nil || o.GetShort() > 0 && len(out.Turns) == 0) {
 		out.Position, out.Waiting = 0, 0 // it waits for an edit: it has no turn
@@ -484,11 +485,8 @@ func (o *Outlook) text(b *strings.Builder, indent string, now time.Time) {
 	default:
 		row("quota", "it is denied")
 	}
-	switch {
-	case o.Position > 0 && o.Waiting > 1:
-		row("order", "%s of the %d gangs that wait in its queue", ordinal(o.Position), o.Waiting)
-	case o.Position > 0:
-		row("order", "first in its queue")
+	if words := placeOf(o.Position, o.Waiting, o.Order, ""); words != "" {
+		row("order", "%s", words)
 	}
 	for _, line := range o.lines() {
 		row("turn", "%s", line)

@@ -3,6 +3,7 @@ package visibility
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -38,8 +39,11 @@ func TestWhatIfText(t *testing.T) {
 						Eviction: `queue "ml.vision" may take back for it what it deserves`, Then: "at the earliest", ThenUnixMs: ms(-10 * time.Second)},
 					Toll: &wire.Toll{Rule: wire.Rule_RULE_RECLAIM, Gangs: []*wire.GangRef{secret, {Uid: "u3", Namespace: "ns", Name: "exp-1"}}, GangsTotal: 3, Shrinkable: 1, Pods: 24, Freed: of("cpu", 24000), CoreSeconds: 5400, Candidates: 12}}},
 			{Gang: secret, Before: &wire.Outlook{Known: true, Reason: wire.DenyReason_DENY_QUOTA, Message: "a secret", Queue: "ml", Resource: "cpu", Short: 5}, After: &wire.Outlook{Known: true, Granted: true, Place: 1, Waiting: 1}},
-			{Gang: &wire.GangRef{Queue: "ml.vision", Namespace: "ns"}, Before: &wire.Outlook{Known: true, Granted: true, Place: 1, Waiting: 1, Further: `queue "ml" has insufficient cpu: 1 short`},
-				After: &wire.Outlook{Known: true, Granted: true, Place: 1, Waiting: 1, Further: `queue "ml" has insufficient cpu: 1 short`}},
+			{Gang: &wire.GangRef{Queue: "ml.vision", Namespace: "ns"},
+				Before: &wire.Outlook{Known: true, Granted: true, Place: 1, Waiting: 1, Order: new(int64(7)),
+					Further: `queue "ml" has insufficient cpu: 1 short`},
+				After: &wire.Outlook{Known: true, Granted: true, Place: 1, Waiting: 1, Order: new(int64(7)),
+					Further: `queue "ml" has insufficient cpu: 1 short`}},
 			{Before: &wire.Outlook{}, After: &wire.Outlook{}},
 			{Gang: train, Before: &wire.Outlook{Known: true, Charged: true, Exposed: "nobody may have it evicted: it may not be evicted"}},
 		}, GangsTotal: 7,
@@ -82,7 +86,7 @@ other/secret in queue ml.batch
 the planned gang in queue ml.vision
   now, and then
     quota    it is granted in its turn
-    order    first in its queue
+    order    first in its queue (spec.order: 7)
     then     the pods that follow are denied: queue "ml" has insufficient cpu: 1 short
 
 PodGroup ns/new
@@ -160,7 +164,12 @@ func TestParsePlanned(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
 		}
 	}
+	if p, err := ParsePlanned("queue=a,order=-9223372036854775808", "ns"); err != nil || p.Order == nil ||
+		p.GetOrder() != math.MinInt64 {
+		t.Errorf("order: %v, %v", p, err)
+	}
 	for text, says := range map[string]string{
+		"queue=a,order=9223372036854775808":        "order",
 		"":                                         "is not KEY=VALUE",
 		"queue=a,cpu":                              `"cpu" is not KEY=VALUE`,
 		"queue=a,queue=b":                          `"queue=b" is not KEY=VALUE, each key once`,

@@ -38,6 +38,9 @@ type Why struct {
 	Position int `json:"position,omitempty"` // among the gangs of its queue that wait
 	Waiting  int `json:"waiting,omitempty"`  // how many these are
 
+	Order       *int64 `json:"order,omitempty"`       // the value of its queue's spec.order for it, if there is one
+	OrderFailed string `json:"orderFailed,omitempty"` // why that fails for it: it counts as 0
+
 	Limit   string     `json:"limit,omitempty"`   // how long it runs at most
 	LimitBy string     `json:"limitBy,omitempty"` // and who says so
 	Ends    *time.Time `json:"ends,omitempty"`    // it is past its limit then, at the latest
@@ -87,7 +90,7 @@ func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 		Reason: r.GetReason(), Message: r.GetMessage(), Next: r.GetNext(), Note: r.GetNote(),
 		Created: time.UnixMilli(r.GetCreatedUnixMs()).UTC(),
 		Pods:    int(r.GetPods()), Bound: int(r.GetBound()), MinCount: int(r.GetMinCount()),
-		Position: int(r.GetPosition()), Waiting: int(r.GetWaiting()),
+		Position: int(r.GetPosition()), Waiting: int(r.GetWaiting()), Order: r.Order, OrderFailed: r.GetOrderFailed(),
 	}
 	if ms := r.GetCompleteUnixMs(); ms > 0 {
 		at := time.UnixMilli(ms).UTC()
@@ -183,13 +186,8 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	case w.Limit != "":
 		row("limit", "%s (%s)", w.Limit, w.LimitBy)
 	}
-	switch {
-	case w.Position > 0 && w.Waiting > 1:
-		row("order", "%s of the %d gangs that wait in its queue", ordinal(w.Position), w.Waiting)
-	case w.Position > 1:
-		row("order", "%s of the gangs that wait in its queue", ordinal(w.Position))
-	case w.Position > 0:
-		row("order", "first in its queue")
+	if words := placeOf(w.Position, w.Waiting, w.Order, w.OrderFailed); words != "" {
+		row("order", "%s", words)
 	}
 	for _, line := range w.lines() {
 		row("turn", "%s", line)
@@ -232,6 +230,27 @@ func (w *Why) Text(now time.Time, wide bool) string {
 		row("next", "%s", w.Next)
 	}
 	return b.String()
+}
+
+// placeOf says the place of a gang among those of its queue, "" for one that does not wait, and why that may be so.
+func placeOf(position, waiting int, order *int64, failed string) (words string) {
+	switch {
+	case position == 0:
+		return ""
+	case waiting > 1:
+		words = fmt.Sprintf("%s of the %d gangs that wait in its queue", ordinal(position), waiting)
+	case position > 1:
+		words = fmt.Sprintf("%s of the gangs that wait in its queue", ordinal(position))
+	default:
+		words = "first in its queue"
+	}
+	switch {
+	case failed != "":
+		words += " (spec.order fails for it and counts as 0: " + failed + ")"
+	case order != nil:
+		words += fmt.Sprintf(" (spec.order: %d)", *order)
+	}
+	return words
 }
 
 // shownReasons is how many reasons of nodes are shown without -o wide.

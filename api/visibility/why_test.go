@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,6 +38,23 @@ func TestText(t *testing.T) {
   order    2nd of the 17 gangs that wait in its queue
   quota    queue "a" lacks cpu=6
   next     it is admitted when others end
+`},
+		{"order", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Queue: "a", Message: "no quota",
+			CreatedUnixMs: ms(0), Pods: 1, MinCount: 1, Position: 1, Waiting: 1, Order: new(int64(math.MinInt64))}, false,
+			`PodGroup ns/g waits: no quota
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     1 exist, 0 are bound, 1 start together
+  queue    a
+  order    first in its queue (spec.order: -9223372036854775808)
+`},
+		{"no order", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Queue: "a", Message: "no quota",
+			CreatedUnixMs: ms(0), Pods: 1, MinCount: 1, Position: 3, Waiting: 4, Order: new(int64(0)),
+			OrderFailed: "column 3: no key: due"}, false,
+			`PodGroup ns/g waits: no quota
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     1 exist, 0 are bound, 1 start together
+  queue    a
+  order    3rd of the 4 gangs that wait in its queue (spec.order fails for it and counts as 0: column 3: no key: due)
 `},
 		{"supply", &wire.WhyReply{Known: true, Title: "pod ns/p", Queue: "a", Message: "the nodes lack room for it", CreatedUnixMs: ms(0), Pods: 1, MinCount: 1, ShortResource: "cpu", Short: 6000}, false,
 			`pod ns/p waits: the nodes lack room for it

@@ -146,11 +146,13 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 			c.reports.queues.Seen(q)
 			c.resolveQueues(c.objects.SeeQueue(q.Name, string(q.UID), q.Labels[api.LabelVolcanoQueue], q.DeletionTimestamp != nil))
 			c.seeTimes(q.Name, string(q.UID), &q.Spec)
+			c.reports.seeOrder(q.Name, string(q.UID), &q.Spec)
 		}
 	case event.QueueGone:
 		c.reports.queues.Gone(e.Name, e.UID)
 		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
 		c.seeTimes(e.Name, e.UID, nil)
+		c.reports.seeOrder(e.Name, e.UID, nil)
 	case event.BudgetSeen:
 		c.evictions.onBudgetSeen(e.Budget)
 	case event.BudgetGone:
@@ -246,6 +248,7 @@ func (c *Core) onTick() {
 	c.reports.eventsSpent.Forget(c.now)
 	c.evictions.budgets.Forget(c.now)
 	c.reasons.endLateExplained()
+	c.reports.lookAtReordered()
 	c.reports.lookAtPositions()
 	c.reports.publishWaiting()
 	c.drainDirty()

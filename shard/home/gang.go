@@ -75,6 +75,7 @@ type object struct {
 	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
 	wantQueue string    // what its objects name now,
 	mismatch  bool      // not all the same
+	ordered   ordered   // among gangs of its priority (order.go)
 }
 
 // objectKind is what a gang is.

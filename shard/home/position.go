@@ -24,7 +24,7 @@ func (c *reports) positionOf(g *gang) (place, of int) {
 	place = 1
 	for _, other := range c.gangs {
 		if other.queue == g.queue && c.waits(other) {
-			if of++; compareGangs(other, g) < 0 {
+			if of++; inQueue(other, g) < 0 {
 				place++
 			}
 		}
@@ -45,7 +45,7 @@ func (c *reports) lookAtPositions() {
 		}
 		of := first[g.queue]
 		at := len(of)
-		for at > 0 && compareGangs(g, of[at-1]) < 0 {
+		for at > 0 && inQueue(g, of[at-1]) < 0 {
 			at--
 		}
 		if at == shownPositions {

@@ -368,6 +368,7 @@ type reserveCall struct {
 	least         int
 	runs          time.Duration // so long after it is granted the gang is past its limit; 0 for never
 	user, groups  string        // whose gang it is
+	order         *int64        // its place by the queue's spec.order, nil for none
 	denied        *wire.Denied
 	listed        bool          // the coordinator of this term has it in its list
 	doubted       bool          // it was retransmitted because the coordinator names a reservation of the gang

@@ -42,7 +42,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
-		runs: c.runsFor(g),
+		runs: c.runsFor(g), order: c.orderOf(g).message(),
 	}
 	if !growth && len(pods) > 0 {
 		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
@@ -93,6 +93,7 @@ func (c *Core) sendReserve(g *gang) {
 		Claims: a.claimsOf(g), Least: uint32(a.least), Vain: !a.vain.None(),
 		Mends:  a.started && len(a.pods) > 0 && len(a.pods) <= g.isShortOf(),
 		RunsMs: a.runs.Milliseconds(), User: a.user, Groups: api.Groups(a.groups),
+		Order: a.order,
 	}}})
 }
 
@@ -146,10 +147,14 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	if !g.stillWanted(a) {
+	order := c.orderOf(g)
+	c.reports.tellOrder(g, order)
+	moved := !a.sameOrder(order.message()) && g.claim == nil && !g.charge.claimed()
+	if moved || !g.stillWanted(a) {
 		pods := g.choose()
 		now := append(g.pick((*pod).isChargeable), pods...)
-		if demand, _ := g.demand(now); !demand.Equal(a.demand) || a.priority != g.tally.priority || !slices.Equal(ids(g, now), a.names) {
+		if demand, _ := g.demand(now); moved || !demand.Equal(a.demand) || a.priority != g.tally.priority ||
+			!slices.Equal(ids(g, now), a.names) {
 			if g.edits.ask(); c.pacing.limitRestarts(g) {
 				c.sendReserve(g)
 				return

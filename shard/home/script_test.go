@@ -380,7 +380,7 @@ func (s *script) run(line string) []string {
 		delete(s.pods, w.plain[0])
 		return s.step(event.PodGone{UID: w.plain[0], Namespace: "ns", Name: w.plain[0]})
 
-	// group also takes stale=DURATION
+	// group also takes stale=DURATION, labels=KEY:VALUE,... and annotations=KEY:VALUE,...
 	case "group": // NAME [whole deleting scheduled evicted volcano started admitted] roles=NAME:MIN,... floor=CPU refused= uid= min= queue= class= timeout= generation= require=LABEL prefer=LABEL slice=LABEL:SIZE mode=
 		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: w.or("namespace", "ns"), Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1")), CreationTimestamp: metav1.NewTime(epoch0.Add(-time.Minute))}}
 		g.Spec.Queue = w.value["queue"]
@@ -402,6 +402,8 @@ func (s *script) run(line string) []string {
 		g.Spec.StaleAfter = w.duration("stale")
 		g.Annotations = map[string]string{api.AnnotationUser: w.value["user"],
 			api.AnnotationGroups: strings.ReplaceAll(w.value["groups"], "+", "\n")}
+		maps.Copy(g.Annotations, w.pairs("annotations"))
+		g.Labels = w.pairs("labels")
 		if w.value["limit"] != "" {
 			seconds := int32(w.num("limit"))
 			g.Spec.MaxRuntimeSeconds = &seconds
@@ -467,13 +469,14 @@ func (s *script) run(line string) []string {
 		return s.step(event.PriorityClassSeen{Name: w.plain[0], Value: w.toNum(w.plain[1])})
 
 	case "queue": // NAME uid= generation= written=EPOCH/WRITER/SEQUENCE repair=DURATION stale=DURATION
-		// longest=DURATION usual=DURATION
+		// longest=DURATION usual=DURATION order=EXPRESSION
 		q := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: w.plain[0], UID: types.UID(w.or("uid", w.plain[0])), Generation: w.toNum(w.or("generation", "1"))}}
 		if f := strings.Split(w.value["written"], "/"); len(f) == 3 {
 			q.Status = &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: w.toNum(f[0]), Writer: f[1], Sequence: w.toNum(f[2])}}
 		}
 		q.Spec.RepairFor, q.Spec.StaleAfter = w.duration("repair"), w.duration("stale")
 		q.Spec.MaxRuntime, q.Spec.DefaultRuntime = w.duration("longest"), w.duration("usual")
+		q.Spec.Order = w.value["order"]
 		return s.step(event.QueueSeen{Queue: q})
 
 	case "queuegone":
@@ -829,6 +832,9 @@ func (s *script) run(line string) []string {
 				is := time.Duration(r.LimitMs) * time.Millisecond
 				out = append(out, fmt.Sprintf("  limit %s (%s), past it at %s", is, r.LimitBy, ends))
 			}
+			if r.Order != nil {
+				out = append(out, strings.TrimRight(fmt.Sprintf("  place %d %s", *r.Order, r.OrderFailed), " "))
+			}
 			for _, words := range []string{r.Evicted, r.Note} {
 				if words != "" {
 					out = append(out, "  "+words)
@@ -951,6 +957,17 @@ func (s *script) print(o event.Output) string {
 	return fmt.Sprintf("%T", o)
 }
 
+// pairs reads KEY:VALUE,...
+func (w words) pairs(name string) map[string]string {
+	out := map[string]string{}
+	for pair := range strings.SplitSeq(w.value[name], ",") {
+		if key, value, is := strings.Cut(pair, ":"); is {
+			out[key] = value
+		}
+	}
+	return out
+}
+
 func printMessage(e *wire.Envelope) string {
 	switch b := e.Body.(type) {
 	case *wire.Envelope_Reserve:
@@ -967,6 +984,9 @@ func printMessage(e *wire.Envelope) string {
 		}
 		if m.Rank != nil {
 			out += " ranked"
+		}
+		if m.Order != nil {
+			out += fmt.Sprintf(" place %d", *m.Order)
 		}
 		if m.Patient {
 			out += " patient"

@@ -49,6 +49,9 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 	out.Pods, out.Bound, out.MinCount = uint32(g.tally.unfinished), uint32(g.tally.bound), uint32(g.minCount())
 	place, of := c.reports.positionOf(g)
 	out.Position, out.Waiting = uint32(place), uint32(of)
+	if out.Order = g.ordered.message(); out.Order != nil {
+		out.OrderFailed = g.ordered.failed
+	}
 	if g.charge.reserved() {
 		out.Charged = wire.FromResources(g.charge.amounts)
 	}

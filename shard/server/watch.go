@@ -22,12 +22,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/expression"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/relay"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/volume"
 	"basalt.dev/basalt/api/wait"
 	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/intake"
 	"basalt.dev/basalt/shard/volumes"
 )
 
@@ -271,8 +273,13 @@ func floorOf(g *v1beta1.PodGroup, ignored map[string]bool) *api.ForeignGroup {
 
 func stripPodGroup(g *v1beta1.PodGroup) *v1beta1.PodGroup {
 	out := &v1beta1.PodGroup{ObjectMeta: api.StripMeta(&g.ObjectMeta), Spec: g.Spec, Status: g.Status}
+	out.Labels = expression.Bounded(g.Labels, intake.MaxOrderWords) // for spec.order of its queue
+	out.Annotations = expression.Bounded(g.Annotations, intake.MaxOrderWords)
 	if user, groups := api.UserOf(g.Annotations); user != "" {
-		out.Annotations = map[string]string{api.AnnotationUser: user, api.AnnotationGroups: groups}
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[api.AnnotationUser], out.Annotations[api.AnnotationGroups] = user, groups
 	}
 	return out
 }

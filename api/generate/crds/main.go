@@ -148,6 +148,12 @@ var gate = apiextensions.ValidationRule{
 	Message: "must be a domain, a slash and a name, such as finance.example.com/budget",
 }
 
+// printable is the rule for an expression. Whether it compiles is known to whoever evaluates it.
+var printable = apiextensions.ValidationRule{
+	Rule:    `self.matches('^[\\t\\n\\r -~]*[!-~][\\t\\n\\r -~]*$')`,
+	Message: `must be an expression in CEL, in printable ASCII: write other characters as "\u00e9"`,
+}
+
 // bound limits the size of every quantity below a schema, and of every map of quantities.
 func bound(s *apiextensions.JSONSchemaProps) {
 	if s.XIntOrString {
@@ -207,6 +213,9 @@ func complete(path string) error {
 		}
 		setDurations(spec, "")
 		setUserLimits(spec)
+		order := spec.Properties["order"]
+		order.XValidations = apiextensions.ValidationRules{printable}
+		spec.Properties["order"] = order
 		spec.XValidations = append(spec.XValidations, covered("guarantee", "capability"), covered("guarantee", "deserved"), covered("deserved", "capability"))
 		v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	}

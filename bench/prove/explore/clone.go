@@ -17,7 +17,8 @@ import (
 func shared(t reflect.Type) bool {
 	pkg := t.PkgPath()
 	return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "google.golang.org/") ||
-		pkg == "basalt.dev/basalt/api" || pkg == "basalt.dev/basalt/api/wire" || pkg == "basalt.dev/basalt/api/v1beta1" ||
+		pkg == "basalt.dev/basalt/api/expression" || pkg == "basalt.dev/basalt/api" ||
+		pkg == "basalt.dev/basalt/api/wire" || pkg == "basalt.dev/basalt/api/v1beta1" ||
 		pkg == "time" || pkg == "reflect"
 }
 

@@ -53,6 +53,7 @@ type Group struct {
 	MaxRuntime time.Duration // spec.maxRuntimeSeconds, 0 for none
 
 	User, Groups string // who made it, as annotations say
+	Words        Words  // its labels and annotations, nothing of another kind
 
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
@@ -145,6 +146,9 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 		g.MinCount, g.Roles, g.Floor, g.MaxRuntime = least, other.Roles, other.Floor, limit
 	}
 	g.User, g.Groups = api.UserOf(seen.Annotations)
+	if n.Kind == api.BasaltGroup {
+		g.Words = wordsOf(seen.Labels, seen.Annotations)
+	}
 	g.Class = seen.Spec.PriorityClassName
 	g.Timeout = 0
 	if t := seen.Spec.ScheduleTimeoutSeconds; t != nil && *t > 0 {

@@ -44,7 +44,8 @@ type Objects struct {
 	inVolcano  map[string]map[string]*Entry // pods by the queue of Volcano's that they name
 	queues     map[string]queue             // that stand for one of Volcano's, by name
 	times      map[string]times             // what Queues say, of those that say something
-	standIns   map[string][]api.StandIn     // the same by the name of that one; the first does
+	orders     orders
+	standIns   map[string][]api.StandIn // the same by the name of that one; the first does
 }
 
 // New returns Objects that know of nothing.

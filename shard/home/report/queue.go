@@ -34,6 +34,8 @@ type queue struct {
 	unsure  bool                 // an unanswered write may have taken effect after that
 	usage   *wire.QueueUsage
 	term    uint64
+	orders  bool   // it has spec.order,
+	problem string // which does not compile
 	dirty   bool
 	lastAt  time.Time // of our last write
 	retry   time.Time
@@ -70,6 +72,13 @@ func (r *Queues) Seen(seen *v1beta1.Queue) {
 	q.dirty = true
 	q.seen = seen.Status
 	r.shown(q)
+}
+
+// Orders takes note of whether a Queue has spec.order, and why that does not compile.
+func (r *Queues) Orders(name string, has bool, problem string) {
+	if q := r.queues[name]; q != nil {
+		q.orders, q.problem, q.dirty = has, problem, true
+	}
 }
 
 // shown takes what the object shows for what was said, unless a write is not answered or the watch lags behind our own.
@@ -188,6 +197,10 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1beta1.QueueSta
 		Conditions:         []metav1.Condition{condition(now, before, v1beta1.ConditionReady, ready, u.GetGeneration())},
 		AdmittedGangs:      u.GetAdmitted(), WaitingGangs: u.GetWaiting(), WeightedShare: u.GetWeightedShare(),
 	}
+	if q.orders {
+		status.Conditions = append(status.Conditions,
+			condition(now, before, v1beta1.ConditionOrdered, q.ordered(), u.GetGeneration()))
+	}
 	capability, err := wire.ToResources(u.GetCapability())
 	if err != nil {
 		return nil, err
@@ -211,4 +224,13 @@ func (r *Queues) status(now time.Time, q *queue, epoch int64) (*v1beta1.QueueSta
 		}
 	}
 	return status, nil
+}
+
+// ordered says whether the queue's spec.order orders its gangs.
+func (q *queue) ordered() Verdict {
+	const words = "gangs of equal priority are ordered by "
+	if q.problem != "" {
+		return Verdict{Reason: Reason{v1beta1.ReasonOrderInvalid, q.problem + "; " + words + "age"}}
+	}
+	return Verdict{Yes: true, Reason: Reason{v1beta1.ReasonOrderValid, words + "spec.order"}}
 }

@@ -247,6 +247,9 @@ var schemaYAML = typed.YAMLObject(`types:
                     map:
                       elementType:
                         scalar: string
+          - name: order
+            type:
+              scalar: string
           - name: preemptMinRuntime
             type:
               scalar: string

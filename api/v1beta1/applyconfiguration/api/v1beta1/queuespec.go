@@ -78,6 +78,13 @@ type QueueSpecApplyConfiguration struct {
 	// user, or a group of that user, or says each. A gang whose user has as much waits, and is in nobody's way. Lowering
 	// a limit evicts nothing.
 	UserLimits []UserLimitApplyConfiguration `json:"userLimits,omitempty"`
+	// The order of the queue's gangs of equal priority, in CEL: an integer, of which the smaller goes first. Where it is
+	// equal, and where nothing is written, the older gang goes first. An expression names labels and annotations of the
+	// PodGroup (of a pod without one: its labels), priority, and created, a timestamp:
+	// int(timestamp(annotations["example.com/deadline"])). A gang for which it fails, such as one without that annotation,
+	// has 0. Only the gangs of this very queue are ordered by it. One that does not compile orders nothing, and the
+	// condition Ordered says why.
+	Order *string `json:"order,omitempty"`
 	// A closed queue and its descendants admit nothing. What is running is not affected.
 	Closed *bool `json:"closed,omitempty"`
 	// Which namespaces may use the queue and its descendants. A namespace must match the selector of the queue that it uses and of
@@ -223,6 +230,14 @@ func (b *QueueSpecApplyConfiguration) WithUserLimits(values ...*UserLimitApplyCo
 		}
 		b.UserLimits = append(b.UserLimits, *values[i])
 	}
+	return b
+}
+
+// WithOrder sets the Order field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Order field is set to the value of the last call.
+func (b *QueueSpecApplyConfiguration) WithOrder(value string) *QueueSpecApplyConfiguration {
+	b.Order = &value
 	return b
 }
 

@@ -1,0 +1,163 @@
+package home
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/shard/event"
+	"basalt.dev/basalt/shard/home/intake"
+	"basalt.dev/basalt/shard/home/report"
+)
+
+// The order of gangs of equal priority, where their queue says one (Queue.spec.order): an integer, the smaller first,
+// and then the older gang. It goes with Reserve to the coordinator, which serves the waiting gangs of a leaf in that
+// order. It is evaluated once for what the objects of a gang say, and again when they say something else. Nothing of
+// it is stored: an heir finds the same from the same objects.
+//
+// A gang that waits asks anew when its value is another one, as often as it may for any edit (pacing.go). When the
+// Queue is edited, orderedByTick of its waiting gangs are looked at each Tick, for there may be 100,000. A gang that
+// has started is left alone: its next request, for pods that it lacks, says what its value is then.
+
+// orderedByTick is how many gangs are looked at in a Tick because somebody edited the order of their queue.
+const orderedByTick = 200
+
+// ordered is the place that its queue's expression gives to a gang.
+type ordered struct {
+	value  int64
+	failed string // why there is none: it counts as 0
+
+	by       *intake.Order // what it was evaluated by,
+	words    intake.Words  // and from
+	labels   *api.Labels
+	priority int64
+	created  time.Time
+	told     string // of what failed
+}
+
+// orderOf returns the place that its queue's expression gives to a gang, nil where it gives none. It evaluates the
+// expression if the gang is not what it was.
+func (c *common) orderOf(g *gang) *ordered {
+	by := c.objects.Order(g.queue)
+	if !by.Valid() {
+		if g.ordered.by != nil {
+			g.ordered = ordered{}
+		}
+		return nil
+	}
+	now := ordered{by: by, priority: g.tally.priority, told: g.ordered.told}
+	switch first := oldest(g); {
+	case g.group != nil && g.name.Kind == api.BasaltGroup:
+		now.words, now.created = g.group.Words, g.group.Created
+	case first == nil:
+		return nil // nothing of it was seen yet
+	default:
+		if now.labels, now.created = first.Labels, first.Created; g.group != nil && !g.group.Created.IsZero() {
+			now.created = g.group.Created
+		}
+	}
+	if g.ordered.like(now) {
+		return &g.ordered
+	}
+	labels, annotations := now.words.Maps()
+	if now.labels != nil {
+		labels = now.labels.Of
+	}
+	var err error
+	if now.value, err = by.Of(labels, annotations, now.priority, now.created); err != nil {
+		now.failed = err.Error()
+	}
+	g.ordered = now
+	return &g.ordered
+}
+
+// like reports whether a gang was evaluated by the same expression, and says the same.
+func (o *ordered) like(p ordered) bool {
+	return o.by == p.by && o.words == p.words && o.labels.Equal(p.labels) && o.priority == p.priority &&
+		o.created.Equal(p.created)
+}
+
+// oldest returns the oldest pod of a gang that has not finished, nil for none.
+func oldest(g *gang) *pod {
+	for _, p := range g.inOrder() {
+		if !p.Finished {
+			return p
+		}
+	}
+	return nil
+}
+
+// message returns the value as messages have it.
+func (o *ordered) message() *int64 {
+	if o == nil || o.by == nil {
+		return nil
+	}
+	return new(o.value)
+}
+
+// sameOrder reports whether an open request says what a gang's place is.
+func (a *reserveCall) sameOrder(now *int64) bool {
+	return (a.order == nil) == (now == nil) && (now == nil || *a.order == *now)
+}
+
+// inQueue orders gangs of one queue as the coordinator does: priority, the queue's expression, age, id. It goes by
+// what was evaluated last, for it is asked of many gangs at once.
+func inQueue(a, b *gang) int {
+	return cmp.Or(cmp.Compare(b.tally.priority, a.tally.priority), cmp.Compare(a.ordered.value, b.ordered.value),
+		compareGangs(a, b))
+}
+
+// seeOrder takes note of what a Queue says of the order of its gangs, nil for one that is gone.
+func (c *reports) seeOrder(queue, uid string, spec *v1beta1.QueueSpec) {
+	if !c.objects.SeeOrder(queue, uid, spec) {
+		return
+	}
+	said := c.objects.Order(queue)
+	c.queues.Orders(queue, said != nil, said.Problem())
+	for _, g := range c.gangs {
+		if g.queue == queue && !g.started {
+			c.reordered = append(c.reordered, g)
+		}
+	}
+	slices.SortFunc(c.reordered, func(a, b *gang) int { return strings.Compare(a.id, b.id) })
+	c.reordered = slices.Compact(c.reordered)
+}
+
+// lookAtReordered has some of those gangs looked at whose queue was edited.
+func (c *reports) lookAtReordered() {
+	n := min(len(c.reordered), orderedByTick)
+	for _, g := range c.reordered[:n] {
+		c.touch(g)
+	}
+	clear(c.reordered[:n])
+	c.reordered = c.reordered[n:]
+}
+
+// tellOrder says at a gang that its queue's expression fails for it: once for each way in which it does.
+func (c *reports) tellOrder(g *gang, o *ordered) {
+	if o == nil || o.failed == o.told {
+		return
+	}
+	about := aboutGroup(g)
+	if g.group == nil || g.name.Kind != api.BasaltGroup {
+		first := oldest(g)
+		if first == nil {
+			return
+		}
+		about = aboutPod(first)
+	}
+	if o.failed == "" || c.tell(event.ObjectEvent{About: about, Warning: true, Reason: v1beta1.ReasonOrderFailed,
+		Message: report.Short(orderFails(g.queue, o.failed))}) {
+		o.told = o.failed
+	}
+}
+
+// orderFails says that an expression fails for a gang.
+func orderFails(queue, why string) string {
+	return fmt.Sprintf("spec.order of queue %q fails for it, so it counts as 0 among gangs of equal priority: %s",
+		queue, why)
+}
