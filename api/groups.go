@@ -79,7 +79,7 @@ func queueElsewhere(p *v1.Pod) string {
 var podWords = []where{
 	{LabelPodGroup, false}, {LabelQueue, false}, {LabelPreemptible, false}, {LabelGang, false},
 	{AnnotationGangMin, true}, {AnnotationGangName, true}, {AnnotationGangLabels, true},
-	{AnnotationMaxRuntime, true}, {AnnotationUser, true}, {AnnotationGroups, true},
+	{AnnotationMaxRuntime, true}, {AnnotationUntil, true}, {AnnotationUser, true}, {AnnotationGroups, true},
 }
 
 const (

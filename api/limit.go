@@ -10,6 +10,11 @@ import (
 // AnnotationMaxRuntime of a pod says how long it runs at most, where it has no spec.activeDeadlineSeconds: 30m or 12h.
 const AnnotationMaxRuntime = "scheduling.basalt.dev/max-runtime"
 
+// AnnotationUntil is the annotation that a Binding carries onto the pod beside LabelGang, where its gang has a limit:
+// when the gang will have left if it is evicted as soon as it is past that, as 2026-01-01T00:00:00Z. That ends nobody.
+// Without the label it counts for nothing.
+const AnnotationUntil = "scheduling.basalt.dev/until"
+
 // MaxRuntime is the longest limit that anything may say: a year.
 const MaxRuntime = 365 * 24 * time.Hour
 
@@ -33,3 +38,19 @@ func runsFor(p *v1.Pod) (seconds int32, unreadable string) {
 	}
 	return int32((d + time.Second - 1) / time.Second), ""
 }
+
+// untilOf reads AnnotationUntil, 0 where a pod does not say it as a Binding does.
+func untilOf(p *v1.Pod) int64 {
+	says := p.Annotations[AnnotationUntil]
+	if len(says) != len(time.RFC3339)-len("07:00") || p.Labels[LabelGang] == "" {
+		return 0
+	}
+	at, err := time.Parse(time.RFC3339, says)
+	if err != nil {
+		return 0
+	}
+	return max(0, at.Unix())
+}
+
+// FormatUntil is AnnotationUntil of a Unix time in seconds.
+func FormatUntil(at int64) string { return time.Unix(at, 0).UTC().Format(time.RFC3339) }

@@ -88,8 +88,8 @@ func PackPod(b []byte, p *Pod) []byte {
 		}
 	}
 	b = append(binary.AppendUvarint(b, flags), byte(p.GroupKind))
-	for _, n := range [...]int64{int64(p.GraceSeconds), int64(p.LimitSeconds), int64(p.DeletionCost), p.End.At,
-		int64(p.GroupMin), p.Priority} {
+	for _, n := range [...]int64{int64(p.GraceSeconds), int64(p.LimitSeconds), int64(p.DeletionCost), p.Until,
+		p.End.At, int64(p.GroupMin), p.Priority} {
 		b = binary.AppendVarint(b, n)
 	}
 	b = binary.LittleEndian.AppendUint64(b, p.Owner)
@@ -265,7 +265,7 @@ func (u *Unpacker) Pod(b []byte) (*Pod, error) {
 		p.GroupKind = GroupKind(kind[0])
 	}
 	p.GraceSeconds, p.LimitSeconds, p.DeletionCost = int32(r.signed()), int32(r.signed()), int32(r.signed())
-	p.End.At, p.GroupMin, p.Priority = r.signed(), int(r.signed()), r.signed()
+	p.Until, p.End.At, p.GroupMin, p.Priority = r.signed(), r.signed(), int(r.signed()), r.signed()
 	if owner := r.bytes(8); len(owner) == 8 {
 		p.Owner = binary.LittleEndian.Uint64(owner)
 	}

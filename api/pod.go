@@ -106,6 +106,7 @@ func PodID(uid string) uint64 { return xxhash.Sum64String(uid) }
 type Runs struct {
 	GraceSeconds int32 // spec.terminationGracePeriodSeconds
 	LimitSeconds int32 // it runs for so long at most, as it says; 0 where it says nothing
+	Until        int64 // AnnotationUntil of a pod with a Gang: a Unix time in seconds, 0 for none
 }
 
 // Refusal says why an object is not acted on, for its user.
@@ -267,7 +268,7 @@ func (c *Classes) FromPod(p *v1.Pod, cluster Cluster, rules Rules) *Pod {
 	out.Preemptible = YesOrNo(p.Labels[LabelPreemptible])
 	if out.Node != "" {
 		out.Gang = p.Labels[LabelGang]
-		out.DeletionCost = deletionCost(p)
+		out.DeletionCost, out.Until = deletionCost(p), untilOf(p)
 	} else if !out.Ours {
 		out.Nominated = p.Status.NominatedNodeName
 	}

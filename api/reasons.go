@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // NodeReasons says how many nodes do not take a pod of a class, and why.
@@ -12,6 +13,13 @@ type NodeReasons struct {
 	Nodes  int           // nodes that are there
 	Fit    int           // nodes that would take one now
 	Counts []ReasonCount // most nodes first, then by reason; a node short of two resources counts at both
+	By     []RoomBy      // soonest first
+}
+
+// RoomBy is room for some more pods, beside what there is before.
+type RoomBy struct {
+	At   time.Time // by then, zero for now
+	Pods int
 }
 
 // ReasonCount is one reason of NodeReasons.
@@ -34,6 +42,8 @@ func (r *NodeReasons) Add(o NodeReasons) {
 			r.Counts = append(r.Counts, c)
 		}
 	}
+	r.By = append(r.By, o.By...)
+	slices.SortStableFunc(r.By, func(a, b RoomBy) int { return a.At.Compare(b.At) })
 	r.Sort()
 }
 

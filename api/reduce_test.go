@@ -30,6 +30,21 @@ func TestFromPod(t *testing.T) {
 		is     func(*Pod) bool
 	}{
 		{"the gang label without a node", func(p *v1.Pod) { p.Labels = map[string]string{LabelGang: "g"} }, func(p *Pod) bool { return p.Gang == "" }},
+		{"until with a node and the gang label", func(p *v1.Pod) {
+			p.Labels, p.Spec.NodeName = map[string]string{LabelGang: "g"}, "n"
+			p.Annotations = map[string]string{AnnotationUntil: FormatUntil(1767225600)}
+		}, func(p *Pod) bool { return p.Until == 1767225600 }},
+		{"until without the gang label", func(p *v1.Pod) {
+			p.Spec.NodeName, p.Annotations = "n", map[string]string{AnnotationUntil: FormatUntil(1767225600)}
+		}, func(p *Pod) bool { return p.Until == 0 }},
+		{"until without a node", func(p *v1.Pod) {
+			p.Labels = map[string]string{LabelGang: "g"}
+			p.Annotations = map[string]string{AnnotationUntil: FormatUntil(1767225600)}
+		}, func(p *Pod) bool { return p.Until == 0 }},
+		{"until that no Binding says", func(p *v1.Pod) {
+			p.Labels, p.Spec.NodeName = map[string]string{LabelGang: "g"}, "n"
+			p.Annotations = map[string]string{AnnotationUntil: "2026-01-01T00:00:0aZ"}
+		}, func(p *Pod) bool { return p.Until == 0 }},
 		{"the gang label with a node", func(p *v1.Pod) { p.Labels, p.Spec.NodeName = map[string]string{LabelGang: "g"}, "n" }, func(p *Pod) bool { return p.Gang == "g" && p.Node == "n" }},
 		{"the labels of group and queue", func(p *v1.Pod) { p.Labels = map[string]string{LabelPodGroup: "g", LabelQueue: "q"} }, func(p *Pod) bool { return p.Group == "g" && p.Queue == "q" }},
 		{"pending", func(*v1.Pod) {}, func(p *Pod) bool {

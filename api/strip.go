@@ -95,6 +95,9 @@ func StripPod(p *v1.Pod) *v1.Pod {
 		if cost := deletionCost(p); cost != 0 {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1.PodDeletionCost, strconv.Itoa(int(cost)))
 		}
+		if until := untilOf(p); until != 0 {
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, AnnotationUntil, FormatUntil(until))
+		}
 		return out
 	}
 	if size := p.Size(); size > MaxPodBytes {

@@ -70,6 +70,10 @@ func TestStripping(t *testing.T) {
 			if n := len(*l); n%3 == 1 {
 				(*l)[api.AnnotationMaxRuntime] = []string{"90s", "12h", "never", "1" + strings.Repeat("0", 60) + "h"}[n/3%4]
 			}
+			if n := len(*l); n%2 == 1 {
+				(*l)[api.AnnotationUntil] = []string{"2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "soon",
+					"1969-01-01T00:00:00Z"}[n/2%4]
+			}
 			if n := len(*l); n > 0 {
 				(*l)[v1.PodDeletionCost] = strings.Repeat("0", 3*n) + strconv.Itoa(n)
 			}

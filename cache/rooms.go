@@ -127,7 +127,7 @@ type NodeRoom struct {
 	Free    []int64
 	Classes []uint32 // of which a pod fits once all that leaves is gone
 	Leaves  []Leaver // in order of their numbers
-	pods    int64    // that fit then, of the class of which most do
+	Pods    int64    // that fit then, of the class of which most do
 }
 
 // Leaver is what one who leaves has on a node.
@@ -243,14 +243,16 @@ func (c *Cache) Rooms(classes []*api.Class, resources []string, allow []Allow,
 			if cl.set.once || cl.avoidsItself() {
 				pods = 1
 			}
-			room.Classes, room.pods = append(room.Classes, uint32(i)), max(room.pods, pods)
+			room.Classes, room.Pods = append(room.Classes, uint32(i)), max(room.Pods, pods)
 		}
 		if len(room.Classes) > 0 {
 			room.Free, room.Leaves = slices.Clone(free), slices.Clone(leaves)
 			rooms = append(rooms, room)
 		}
 	}
-	slices.SortFunc(rooms, func(a, b NodeRoom) int { return cmp.Or(cmp.Compare(b.pods, a.pods), cmp.Compare(a.Node, b.Node)) })
+	slices.SortFunc(rooms, func(a, b NodeRoom) int {
+		return cmp.Or(cmp.Compare(b.Pods, a.Pods), cmp.Compare(a.Node, b.Node))
+	})
 	if more = len(rooms) > most; more {
 		rooms = slices.Clip(rooms[:most])
 	}

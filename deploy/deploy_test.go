@@ -335,7 +335,7 @@ func TestShardsChangeNoSpec(t *testing.T) {
 	if err != nil || found.Version == now.ResourceVersion {
 		t.Errorf("Resolve = %+v, %v", found, err)
 	}
-	if err := shard.Bind(ctx, me, found.Version, "n1", map[string]string{"a": "b"}); err != nil {
+	if err := shard.Bind(ctx, me, found.Version, "n1", map[string]string{"a": "b"}, nil); err != nil {
 		t.Error(err)
 	}
 	if err := shard.Evict(ctx, me, "test"); err != nil {
@@ -375,17 +375,31 @@ func TestPolicyKeepsTheGangLabel(t *testing.T) {
 		return nil
 	})
 	localtest.Wait(t, time.Minute, "the role to let a shard bind a pod", func(ctx context.Context) error {
-		return shard.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{api.LabelGang: "g"}},
+		return shard.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "labelled",
+			Labels:      map[string]string{api.LabelGang: "g"},
+			Annotations: map[string]string{api.AnnotationUntil: api.FormatUntil(0)}},
 			Target: corev1.ObjectReference{Kind: "Node", Name: "policy"}}, metav1.CreateOptions{})
 	})
-	if p := must[*corev1.Pod](t)(pods.Get(t.Context(), "labelled", metav1.GetOptions{})); p.Labels[api.LabelGang] != "g" {
-		t.Fatalf("the Binding left the labels %v", p.Labels)
+	if p := must[*corev1.Pod](t)(pods.Get(t.Context(), "labelled", metav1.GetOptions{})); p.Labels[api.LabelGang] != "g" ||
+		p.Annotations[api.AnnotationUntil] != api.FormatUntil(0) {
+		t.Fatalf("the Binding left the labels %v, and the annotations %v", p.Labels, p.Annotations)
+	}
+	until := func(value string) []byte {
+		return []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, api.AnnotationUntil, value))
 	}
 	for _, row := range []struct {
-		pod  string
-		edit []byte
-	}{{"labelled", label(api.LabelGang, `"h"`)}, {"labelled", label(api.LabelGang, "null")}, {"unlabelled", label(api.LabelGang, `"g"`)}} {
-		if _, err := pods.Patch(t.Context(), row.pod, types.MergePatchType, row.edit, metav1.PatchOptions{}); err == nil || !strings.Contains(err.Error(), "metadata.labels") {
+		pod, field string
+		edit       []byte
+	}{
+		{"labelled", "metadata.labels", label(api.LabelGang, `"h"`)},
+		{"labelled", "metadata.labels", label(api.LabelGang, "null")},
+		{"unlabelled", "metadata.labels", label(api.LabelGang, `"g"`)},
+		{"labelled", "metadata.annotations", until(`"2027-01-01T00:00:00Z"`)},
+		{"labelled", "metadata.annotations", until("null")},
+		{"unlabelled", "metadata.annotations", until(`"2027-01-01T00:00:00Z"`)},
+	} {
+		_, err := pods.Patch(t.Context(), row.pod, types.MergePatchType, row.edit, metav1.PatchOptions{})
+		if err == nil || !strings.Contains(err.Error(), row.field) {
 			t.Errorf("%s on %s: %v", row.edit, row.pod, err)
 		}
 	}

@@ -67,7 +67,7 @@ func TestBindingsAndResolving(t *testing.T) {
 		if err != nil || found != (kube.Resolution{Version: found.Version}) || found.Version == pod.ResourceVersion {
 			t.Fatalf("Resolve = %+v, %v; the pod was made as version %s", found, err, pod.ResourceVersion)
 		}
-		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", nil); !apierrors.IsConflict(err) {
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", nil, nil); !apierrors.IsConflict(err) {
 			t.Fatalf("a Binding of the version before the resolving: %v", err)
 		}
 		before := found.Version
@@ -80,16 +80,17 @@ func TestBindingsAndResolving(t *testing.T) {
 		if again, err := c.Resolve(ctx, name(pod), before, "three"); err != nil || again != found {
 			t.Fatalf("Resolve of a version that is over = %+v, %v, want %+v: nothing has to be written", again, err, found)
 		}
-		if err := c.Bind(ctx, name(pod), found.Version, "n1", nil); err != nil {
+		if err := c.Bind(ctx, name(pod), found.Version, "n1", nil, nil); err != nil {
 			t.Fatalf("a Binding of the version that resolving made: %v", err)
 		}
 	})
 	t.Run("a Binding that landed is found, with its labels", func(t *testing.T) {
 		pod := makePod(t, c, "landed")
-		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", map[string]string{api.LabelGang: "0007"}); err != nil {
+		labels := map[string]string{api.LabelGang: "0007"}
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n1", labels, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil); !apierrors.IsConflict(err) {
+		if err := c.Bind(ctx, name(pod), pod.ResourceVersion, "n2", nil, nil); !apierrors.IsConflict(err) {
 			t.Fatalf("a second Binding: %v", err)
 		}
 		found, err := c.Resolve(ctx, name(pod), pod.ResourceVersion, "x")
@@ -143,7 +144,7 @@ func TestBindingsAndResolving(t *testing.T) {
 			if err != nil || found.Gone || found.Node != "" || found.Version == version {
 				t.Fatalf("try %d: Resolve = %+v, %v", i, found, err)
 			}
-			if err := c.Bind(ctx, name(pod), version, "n1", nil); !apierrors.IsConflict(err) {
+			if err := c.Bind(ctx, name(pod), version, "n1", nil, nil); !apierrors.IsConflict(err) {
 				t.Fatalf("try %d: a Binding of the version before the resolving: %v", i, err)
 			}
 			version = found.Version
@@ -156,7 +157,7 @@ func TestBindingsAndResolving(t *testing.T) {
 			t.Fatalf("Resolve of a deleted pod = %+v, %v", found, err)
 		}
 		pod := makePod(t, c, "again")
-		if err := c.Bind(ctx, name(old), "", "n1", nil); err == nil {
+		if err := c.Bind(ctx, name(old), "", "n1", nil, nil); err == nil {
 			t.Fatal("the namesake was bound")
 		}
 		if found, err := c.Resolve(ctx, name(old), old.ResourceVersion, "x"); err != nil || !found.Gone {
@@ -182,7 +183,7 @@ func TestBindingsAndResolving(t *testing.T) {
 		if _, err := c.ExplainPod(ctx, name(pod), pod.ResourceVersion, "Unschedulable", "again"); !apierrors.IsConflict(err) {
 			t.Fatalf("explaining an old version: %v", err)
 		}
-		if err := c.Bind(ctx, name(pod), next, "n1", nil); err != nil {
+		if err := c.Bind(ctx, name(pod), next, "n1", nil, nil); err != nil {
 			t.Fatalf("a Binding of the version that explaining returned: %v", err)
 		}
 	})

@@ -26,10 +26,13 @@ type Pod struct{ Namespace, Name, UID string }
 
 // Bind sends the Binding of a pod in the version named. A nil answer means that the pod is bound; any other error, a
 // conflict included, says nothing about where the pod is: ask Resolve.
-func (c *Clients) Bind(ctx context.Context, p Pod, resourceVersion, node string, labels map[string]string) error {
+func (c *Clients) Bind(
+	ctx context.Context, p Pod, resourceVersion, node string, labels, annotations map[string]string,
+) error {
 	return c.Core.CoreV1().Pods(p.Namespace).Bind(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID), ResourceVersion: resourceVersion, Labels: labels},
-		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID),
+			ResourceVersion: resourceVersion, Labels: labels, Annotations: annotations},
+		Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 }
 

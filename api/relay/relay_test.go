@@ -194,7 +194,8 @@ func sameAsTheAPIServer(t *testing.T, clients *kube.Clients, seed uint64) {
 		j := random.IntN(len(alive))
 		switch name := alive[j]; random.IntN(4) {
 		case 0:
-			if err := clients.Bind(ctx, kube.Pod{Namespace: "default", Name: name}, "", "n1", nil); err != nil && !apierrors.IsConflict(err) {
+			pod := kube.Pod{Namespace: "default", Name: name}
+			if err := clients.Bind(ctx, pod, "", "n1", nil, nil); err != nil && !apierrors.IsConflict(err) {
 				t.Fatal(err)
 			}
 		case 1:

@@ -74,6 +74,15 @@ type Nodes struct {
 	Total   int          `json:"total"`
 	Fit     int          `json:"fit"`
 	Reasons []NodeReason `json:"reasons,omitempty"`
+
+	Needed int      `json:"needed,omitempty"` // pods for which there has to be room
+	By     []RoomBy `json:"by,omitempty"`     // when there is room for more of them, by the limits of what runs there
+}
+
+// RoomBy is for how many pods in all there is room by a time.
+type RoomBy struct {
+	At   *time.Time `json:"at,omitempty"` // now, if it is not said
+	Pods int        `json:"pods"`
 }
 
 // NodeReason is why so many nodes do not take a pod.
@@ -117,6 +126,7 @@ func FromReply(namespace, name string, r *wire.WhyReply) *Why {
 		for _, n := range r.GetNodeReasons() {
 			w.Nodes.Reasons = append(w.Nodes.Reasons, NodeReason{n.GetReason(), int(n.GetNodes())})
 		}
+		w.Nodes.Needed, w.Nodes.By = int(r.GetMissing()), roomBy(r.GetRoomBy())
 	}
 	return w
 }
@@ -216,6 +226,9 @@ func (w *Why) Text(now time.Time, wide bool) string {
 			}
 			row("", "%d %s", r.Nodes, r.Reason)
 		}
+	}
+	if words := w.roomBy(now); words != "" {
+		row("room", "%s", words)
 	}
 	if words := w.kept(); words != "" {
 		row("kept", "%s", words)

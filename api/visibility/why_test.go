@@ -92,6 +92,12 @@ func TestText(t *testing.T) {
   pods     4 exist, 0 are bound, 2 start together
   evicted  so that gang ns/h of queue "q" can start
 `},
+		{"room to come", lacksRoom(roomFor(1, 0), roomFor(1, -1), roomFor(1, -1), roomFor(5, -2)), false, noRoom +
+			"  room     for 3 of 4 such pods by 2026-01-01T13:00:00Z, for 4 of 4 such pods by 2026-01-01T14:00:00Z, " +
+			"if what runs on the nodes leaves by its limit\n"},
+		{"room to come for a part", lacksRoom(roomFor(1, 1), roomFor(1, -1)), false, noRoom +
+			"  room     for 2 of 4 such pods by 2026-01-01T13:00:00Z, if what runs on the nodes leaves by its limit\n"},
+		{"room enough", lacksRoom(roomFor(4, 0), roomFor(1, -1)), false, noRoom},
 		{"a limit", &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Message: "no quota", CreatedUnixMs: ms(0),
 			Pods: 4, MinCount: 2, LimitMs: 5400_000, LimitBy: "spec.defaultRuntime of queue team"}, false,
 			`PodGroup ns/g waits: no quota
@@ -232,4 +238,25 @@ func TestTLS(t *testing.T) {
 			t.Errorf("plain text is answered: %s", response.Status)
 		}
 	}
+}
+
+// noRoom is what is said of a gang that lacks room.
+const noRoom = `PodGroup ns/g waits: no room
+  since    2026-01-01T12:00:00Z (0s ago)
+  pods     4 exist, 0 are bound, 4 start together
+  nodes    0 of 9 take one of its pods now
+`
+
+// lacksRoom is a gang of four pods that lacks room, and when there is some.
+func lacksRoom(by ...*wire.RoomBy) *wire.WhyReply {
+	return &wire.WhyReply{Known: true, Title: "PodGroup ns/g", Message: "no room", CreatedUnixMs: now.UnixMilli(),
+		Pods: 4, MinCount: 4, Nodes: 9, Missing: 4, RoomBy: by}
+}
+
+// roomFor is room for so many more pods so many hours ago, 0 for now.
+func roomFor(pods uint32, ago time.Duration) *wire.RoomBy {
+	if ago == 0 {
+		return &wire.RoomBy{Pods: pods}
+	}
+	return &wire.RoomBy{UnixMs: now.Add(-ago * time.Hour).UnixMilli(), Pods: pods}
 }

@@ -6173,6 +6173,7 @@ type Explained struct {
 	Fit           uint32                 `protobuf:"varint,3,opt,name=fit,proto3" json:"fit,omitempty"`        // of them those that would take one now
 	Reasons       []*NodeReason          `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"` // most nodes first, at most 64
 	Later         bool                   `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"`    // nothing was counted: the constraints of the namespace take too much time
+	By            []*RoomBy              `protobuf:"bytes,6,rep,name=by,proto3" json:"by,omitempty"`           // with what others will have left, by the limits that they run with: soonest first; empty where none says so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6242,6 +6243,66 @@ func (x *Explained) GetLater() bool {
 	return false
 }
 
+func (x *Explained) GetBy() []*RoomBy {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+// So many more pods of a class have room by a time, beside those before it in the list.
+type RoomBy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UnixMs        int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // 0: now
+	Pods          uint32                 `protobuf:"varint,2,opt,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoomBy) Reset() {
+	*x = RoomBy{}
+	mi := &file_basalt_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoomBy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoomBy) ProtoMessage() {}
+
+func (x *RoomBy) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoomBy.ProtoReflect.Descriptor instead.
+func (*RoomBy) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *RoomBy) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *RoomBy) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
 // Why so many nodes do not take a pod, in kube-scheduler's words. A node that is short of two resources counts at both.
 type NodeReason struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6253,7 +6314,7 @@ type NodeReason struct {
 
 func (x *NodeReason) Reset() {
 	*x = NodeReason{}
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6265,7 +6326,7 @@ func (x *NodeReason) String() string {
 func (*NodeReason) ProtoMessage() {}
 
 func (x *NodeReason) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[63]
+	mi := &file_basalt_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6278,7 +6339,7 @@ func (x *NodeReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReason.ProtoReflect.Descriptor instead.
 func (*NodeReason) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{63}
+	return file_basalt_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *NodeReason) GetReason() string {
@@ -6307,7 +6368,7 @@ type HoldsLost struct {
 
 func (x *HoldsLost) Reset() {
 	*x = HoldsLost{}
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6319,7 +6380,7 @@ func (x *HoldsLost) String() string {
 func (*HoldsLost) ProtoMessage() {}
 
 func (x *HoldsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[64]
+	mi := &file_basalt_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6332,7 +6393,7 @@ func (x *HoldsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldsLost.ProtoReflect.Descriptor instead.
 func (*HoldsLost) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{64}
+	return file_basalt_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HoldsLost) GetGangUid() string {
@@ -6371,7 +6432,7 @@ type PodRef struct {
 
 func (x *PodRef) Reset() {
 	*x = PodRef{}
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6383,7 +6444,7 @@ func (x *PodRef) String() string {
 func (*PodRef) ProtoMessage() {}
 
 func (x *PodRef) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[65]
+	mi := &file_basalt_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6396,7 +6457,7 @@ func (x *PodRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodRef.ProtoReflect.Descriptor instead.
 func (*PodRef) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{65}
+	return file_basalt_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PodRef) GetUid() string {
@@ -6461,14 +6522,15 @@ type Commit struct {
 	Bind                bool                   `protobuf:"varint,7,opt,name=bind,proto3" json:"bind,omitempty"`
 	Rank                *Rank                  `protobuf:"bytes,8,opt,name=rank,proto3" json:"rank,omitempty"`
 	Trace               *Trace                 `protobuf:"bytes,9,opt,name=trace,proto3" json:"trace,omitempty"`
-	Judge               bool                   `protobuf:"varint,10,opt,name=judge,proto3" json:"judge,omitempty"` // judged by itself before it is answered, as one that binds at once; else the home judges all Commits of the gang
+	UntilUnixMs         int64                  `protobuf:"varint,11,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"` // when the gang will have left if it is evicted as soon as it is past its limit; 0: nobody knows
+	Judge               bool                   `protobuf:"varint,10,opt,name=judge,proto3" json:"judge,omitempty"`                                  // judged by itself before it is answered, as one that binds at once; else the home judges all Commits of the gang
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6480,7 +6542,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[66]
+	mi := &file_basalt_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6493,7 +6555,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{66}
+	return file_basalt_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Commit) GetGang() *GangRef {
@@ -6559,6 +6621,13 @@ func (x *Commit) GetTrace() *Trace {
 	return nil
 }
 
+func (x *Commit) GetUntilUnixMs() int64 {
+	if x != nil {
+		return x.UntilUnixMs
+	}
+	return 0
+}
+
 func (x *Commit) GetJudge() bool {
 	if x != nil {
 		return x.Judge
@@ -6580,7 +6649,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6592,7 +6661,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[67]
+	mi := &file_basalt_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6605,7 +6674,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{67}
+	return file_basalt_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CommitReply) GetGangUid() string {
@@ -6660,7 +6729,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6672,7 +6741,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[68]
+	mi := &file_basalt_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6685,7 +6754,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{68}
+	return file_basalt_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Bind) GetGangUid() string {
@@ -6713,7 +6782,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6725,7 +6794,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[69]
+	mi := &file_basalt_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6738,7 +6807,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{69}
+	return file_basalt_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Prepare) GetGangUid() string {
@@ -6767,7 +6836,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6779,7 +6848,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[70]
+	mi := &file_basalt_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6792,7 +6861,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{70}
+	return file_basalt_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Ready) GetGangUid() string {
@@ -6826,7 +6895,7 @@ type VolumeFailure struct {
 
 func (x *VolumeFailure) Reset() {
 	*x = VolumeFailure{}
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6838,7 +6907,7 @@ func (x *VolumeFailure) String() string {
 func (*VolumeFailure) ProtoMessage() {}
 
 func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[71]
+	mi := &file_basalt_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6851,7 +6920,7 @@ func (x *VolumeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeFailure.ProtoReflect.Descriptor instead.
 func (*VolumeFailure) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{71}
+	return file_basalt_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *VolumeFailure) GetPodUid() string {
@@ -6882,7 +6951,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6894,7 +6963,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[72]
+	mi := &file_basalt_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6907,7 +6976,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{72}
+	return file_basalt_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Withdraw) GetGang() *GangRef {
@@ -6959,7 +7028,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6971,7 +7040,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[73]
+	mi := &file_basalt_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6984,7 +7053,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{73}
+	return file_basalt_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Withdrawn) GetGangUid() string {
@@ -7028,7 +7097,7 @@ type BindResult struct {
 
 func (x *BindResult) Reset() {
 	*x = BindResult{}
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7040,7 +7109,7 @@ func (x *BindResult) String() string {
 func (*BindResult) ProtoMessage() {}
 
 func (x *BindResult) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[74]
+	mi := &file_basalt_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7053,7 +7122,7 @@ func (x *BindResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResult.ProtoReflect.Descriptor instead.
 func (*BindResult) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{74}
+	return file_basalt_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BindResult) GetPodUid() string {
@@ -7102,7 +7171,7 @@ type BindResults struct {
 
 func (x *BindResults) Reset() {
 	*x = BindResults{}
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7114,7 +7183,7 @@ func (x *BindResults) String() string {
 func (*BindResults) ProtoMessage() {}
 
 func (x *BindResults) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[75]
+	mi := &file_basalt_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7127,7 +7196,7 @@ func (x *BindResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResults.ProtoReflect.Descriptor instead.
 func (*BindResults) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{75}
+	return file_basalt_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BindResults) GetGangUid() string {
@@ -7169,7 +7238,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7181,7 +7250,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[76]
+	mi := &file_basalt_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7194,7 +7263,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{76}
+	return file_basalt_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Summary) GetTableEpoch() uint64 {
@@ -7273,7 +7342,7 @@ type ClassRoom struct {
 
 func (x *ClassRoom) Reset() {
 	*x = ClassRoom{}
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7285,7 +7354,7 @@ func (x *ClassRoom) String() string {
 func (*ClassRoom) ProtoMessage() {}
 
 func (x *ClassRoom) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[77]
+	mi := &file_basalt_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7298,7 +7367,7 @@ func (x *ClassRoom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassRoom.ProtoReflect.Descriptor instead.
 func (*ClassRoom) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{77}
+	return file_basalt_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ClassRoom) GetPodClass() uint64 {
@@ -7339,7 +7408,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7351,7 +7420,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[78]
+	mi := &file_basalt_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7364,7 +7433,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{78}
+	return file_basalt_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DrainRequest) GetCancel() bool {
@@ -7382,7 +7451,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7394,7 +7463,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[79]
+	mi := &file_basalt_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7407,7 +7476,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{79}
+	return file_basalt_proto_rawDescGZIP(), []int{80}
 }
 
 type StatusRequest struct {
@@ -7419,7 +7488,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7431,7 +7500,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[80]
+	mi := &file_basalt_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7444,7 +7513,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{80}
+	return file_basalt_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *StatusRequest) GetPing() bool {
@@ -7475,7 +7544,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7487,7 +7556,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[81]
+	mi := &file_basalt_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7500,7 +7569,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{81}
+	return file_basalt_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StatusReply) GetName() string {
@@ -7610,7 +7679,7 @@ type GangStatus struct {
 
 func (x *GangStatus) Reset() {
 	*x = GangStatus{}
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7622,7 +7691,7 @@ func (x *GangStatus) String() string {
 func (*GangStatus) ProtoMessage() {}
 
 func (x *GangStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[82]
+	mi := &file_basalt_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7635,7 +7704,7 @@ func (x *GangStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangStatus.ProtoReflect.Descriptor instead.
 func (*GangStatus) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{82}
+	return file_basalt_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GangStatus) GetGang() *GangRef {
@@ -7706,7 +7775,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7718,7 +7787,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[83]
+	mi := &file_basalt_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7731,7 +7800,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{83}
+	return file_basalt_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -7792,13 +7861,15 @@ type WhyReply struct {
 	SearchMs      int64         `protobuf:"varint,31,opt,name=search_ms,json=searchMs,proto3" json:"search_ms,omitempty"`         // for so long it may look for nodes before that limit begins
 	Order         *int64        `protobuf:"varint,32,opt,name=order,proto3,oneof" json:"order,omitempty"`                         // the value of its queue's spec.order for it; absent where that says nothing
 	OrderFailed   string        `protobuf:"bytes,33,opt,name=order_failed,json=orderFailed,proto3" json:"order_failed,omitempty"` // why it has none, which counts as 0
+	RoomBy        []*RoomBy     `protobuf:"bytes,34,rep,name=room_by,json=roomBy,proto3" json:"room_by,omitempty"`                // for pods as the one of node_reasons, likewise
+	Missing       uint32        `protobuf:"varint,35,opt,name=missing,proto3" json:"missing,omitempty"`                           // how many pods found no room
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7810,7 +7881,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7823,7 +7894,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{84}
+	return file_basalt_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -8057,6 +8128,20 @@ func (x *WhyReply) GetOrderFailed() string {
 	return ""
 }
 
+func (x *WhyReply) GetRoomBy() []*RoomBy {
+	if x != nil {
+		return x.RoomBy
+	}
+	return nil
+}
+
+func (x *WhyReply) GetMissing() uint32 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
 // Asked of the coordinator that leads: how does a gang, or a queue, stand?
 type StandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8069,7 +8154,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8081,7 +8166,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8094,7 +8179,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{85}
+	return file_basalt_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *StandingRequest) GetQueue() string {
@@ -8145,7 +8230,7 @@ type StandingReply struct {
 
 func (x *StandingReply) Reset() {
 	*x = StandingReply{}
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8157,7 +8242,7 @@ func (x *StandingReply) String() string {
 func (*StandingReply) ProtoMessage() {}
 
 func (x *StandingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8170,7 +8255,7 @@ func (x *StandingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
 func (*StandingReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{86}
+	return file_basalt_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *StandingReply) GetKnown() bool {
@@ -8296,7 +8381,7 @@ type QueuesRequest struct {
 
 func (x *QueuesRequest) Reset() {
 	*x = QueuesRequest{}
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8308,7 +8393,7 @@ func (x *QueuesRequest) String() string {
 func (*QueuesRequest) ProtoMessage() {}
 
 func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8321,7 +8406,7 @@ func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesRequest.ProtoReflect.Descriptor instead.
 func (*QueuesRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{87}
+	return file_basalt_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *QueuesRequest) GetNamespace() string {
@@ -8348,7 +8433,7 @@ type QueuesReply struct {
 
 func (x *QueuesReply) Reset() {
 	*x = QueuesReply{}
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8360,7 +8445,7 @@ func (x *QueuesReply) String() string {
 func (*QueuesReply) ProtoMessage() {}
 
 func (x *QueuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8373,7 +8458,7 @@ func (x *QueuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesReply.ProtoReflect.Descriptor instead.
 func (*QueuesReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{88}
+	return file_basalt_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *QueuesReply) GetQueues() []*QueueUsage {
@@ -8409,7 +8494,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8421,7 +8506,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8434,7 +8519,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{89}
+	return file_basalt_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Turn) GetQueue() string {
@@ -8511,7 +8596,7 @@ type ClaimNote struct {
 
 func (x *ClaimNote) Reset() {
 	*x = ClaimNote{}
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8523,7 +8608,7 @@ func (x *ClaimNote) String() string {
 func (*ClaimNote) ProtoMessage() {}
 
 func (x *ClaimNote) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8536,7 +8621,7 @@ func (x *ClaimNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
 func (*ClaimNote) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{90}
+	return file_basalt_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ClaimNote) GetGang() *GangRef {
@@ -8575,7 +8660,7 @@ type WhatIfRequest struct {
 
 func (x *WhatIfRequest) Reset() {
 	*x = WhatIfRequest{}
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8587,7 +8672,7 @@ func (x *WhatIfRequest) String() string {
 func (*WhatIfRequest) ProtoMessage() {}
 
 func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8600,7 +8685,7 @@ func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfRequest.ProtoReflect.Descriptor instead.
 func (*WhatIfRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{91}
+	return file_basalt_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *WhatIfRequest) GetChanges() []*QueueChange {
@@ -8651,7 +8736,7 @@ type QueueChange struct {
 
 func (x *QueueChange) Reset() {
 	*x = QueueChange{}
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8663,7 +8748,7 @@ func (x *QueueChange) String() string {
 func (*QueueChange) ProtoMessage() {}
 
 func (x *QueueChange) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8676,7 +8761,7 @@ func (x *QueueChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChange.ProtoReflect.Descriptor instead.
 func (*QueueChange) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{92}
+	return file_basalt_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *QueueChange) GetQueue() string {
@@ -8725,7 +8810,7 @@ type PlannedGang struct {
 
 func (x *PlannedGang) Reset() {
 	*x = PlannedGang{}
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8737,7 +8822,7 @@ func (x *PlannedGang) String() string {
 func (*PlannedGang) ProtoMessage() {}
 
 func (x *PlannedGang) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8750,7 +8835,7 @@ func (x *PlannedGang) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedGang.ProtoReflect.Descriptor instead.
 func (*PlannedGang) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{93}
+	return file_basalt_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *PlannedGang) GetNamespace() string {
@@ -8836,7 +8921,7 @@ type WhatIfReply struct {
 
 func (x *WhatIfReply) Reset() {
 	*x = WhatIfReply{}
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8848,7 +8933,7 @@ func (x *WhatIfReply) String() string {
 func (*WhatIfReply) ProtoMessage() {}
 
 func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8861,7 +8946,7 @@ func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfReply.ProtoReflect.Descriptor instead.
 func (*WhatIfReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{94}
+	return file_basalt_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *WhatIfReply) GetInvalid() string {
@@ -8910,7 +8995,7 @@ type QueueOutlook struct {
 
 func (x *QueueOutlook) Reset() {
 	*x = QueueOutlook{}
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8922,7 +9007,7 @@ func (x *QueueOutlook) String() string {
 func (*QueueOutlook) ProtoMessage() {}
 
 func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8935,7 +9020,7 @@ func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutlook.ProtoReflect.Descriptor instead.
 func (*QueueOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{95}
+	return file_basalt_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *QueueOutlook) GetNamed() bool {
@@ -8970,7 +9055,7 @@ type GangOutlook struct {
 
 func (x *GangOutlook) Reset() {
 	*x = GangOutlook{}
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8982,7 +9067,7 @@ func (x *GangOutlook) String() string {
 func (*GangOutlook) ProtoMessage() {}
 
 func (x *GangOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8995,7 +9080,7 @@ func (x *GangOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangOutlook.ProtoReflect.Descriptor instead.
 func (*GangOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{96}
+	return file_basalt_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *GangOutlook) GetGang() *GangRef {
@@ -9047,7 +9132,7 @@ type Outlook struct {
 
 func (x *Outlook) Reset() {
 	*x = Outlook{}
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9059,7 +9144,7 @@ func (x *Outlook) String() string {
 func (*Outlook) ProtoMessage() {}
 
 func (x *Outlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9072,7 +9157,7 @@ func (x *Outlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outlook.ProtoReflect.Descriptor instead.
 func (*Outlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{97}
+	return file_basalt_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Outlook) GetKnown() bool {
@@ -9211,7 +9296,7 @@ type Toll struct {
 
 func (x *Toll) Reset() {
 	*x = Toll{}
-	mi := &file_basalt_proto_msgTypes[98]
+	mi := &file_basalt_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9223,7 +9308,7 @@ func (x *Toll) String() string {
 func (*Toll) ProtoMessage() {}
 
 func (x *Toll) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[98]
+	mi := &file_basalt_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9236,7 +9321,7 @@ func (x *Toll) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toll.ProtoReflect.Descriptor instead.
 func (*Toll) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{98}
+	return file_basalt_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Toll) GetRule() Rule {
@@ -9811,13 +9896,17 @@ const file_basalt_proto_rawDesc = "" +
 	"\aExplain\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x125\n" +
 	"\tpod_class\x18\x02 \x01(\v2\x18.basalt.wire.v1.PodClassR\bpodClass\x12\x16\n" +
-	"\x06serial\x18\x03 \x01(\x04R\x06serial\"\x97\x01\n" +
+	"\x06serial\x18\x03 \x01(\x04R\x06serial\"\xbf\x01\n" +
 	"\tExplained\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\x04R\x06serial\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x10\n" +
 	"\x03fit\x18\x03 \x01(\rR\x03fit\x124\n" +
 	"\areasons\x18\x04 \x03(\v2\x1a.basalt.wire.v1.NodeReasonR\areasons\x12\x14\n" +
-	"\x05later\x18\x05 \x01(\bR\x05later\":\n" +
+	"\x05later\x18\x05 \x01(\bR\x05later\x12&\n" +
+	"\x02by\x18\x06 \x03(\v2\x16.basalt.wire.v1.RoomByR\x02by\"5\n" +
+	"\x06RoomBy\x12\x17\n" +
+	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x12\n" +
+	"\x04pods\x18\x02 \x01(\rR\x04pods\":\n" +
 	"\n" +
 	"NodeReason\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
@@ -9833,7 +9922,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x1b\n" +
 	"\tpod_class\x18\x06 \x01(\rR\bpodClass\x12\x18\n" +
-	"\aunbound\x18\a \x01(\bR\aunbound\"\x88\x03\n" +
+	"\aunbound\x18\a \x01(\bR\aunbound\"\xac\x03\n" +
 	"\x06Commit\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x16\n" +
 	"\x06serial\x18\x02 \x01(\x04R\x06serial\x121\n" +
@@ -9843,7 +9932,8 @@ const file_basalt_proto_rawDesc = "" +
 	"\x04pods\x18\x06 \x03(\v2\x16.basalt.wire.v1.PodRefR\x04pods\x12\x12\n" +
 	"\x04bind\x18\a \x01(\bR\x04bind\x12(\n" +
 	"\x04rank\x18\b \x01(\v2\x14.basalt.wire.v1.RankR\x04rank\x12+\n" +
-	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\x14\n" +
+	"\x05trace\x18\t \x01(\v2\x15.basalt.wire.v1.TraceR\x05trace\x12\"\n" +
+	"\runtil_unix_ms\x18\v \x01(\x03R\vuntilUnixMs\x12\x14\n" +
 	"\x05judge\x18\n" +
 	" \x01(\bR\x05judge\"\xc4\x01\n" +
 	"\vCommitReply\x12\x19\n" +
@@ -9942,7 +10032,7 @@ const file_basalt_proto_rawDesc = "" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
-	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\xb6\a\n" +
+	"\apod_uid\x18\x03 \x01(\tR\x06podUid\"\x81\b\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12\x14\n" +
@@ -9979,7 +10069,9 @@ const file_basalt_proto_rawDesc = "" +
 	"endsUnixMs\x12\x1b\n" +
 	"\tsearch_ms\x18\x1f \x01(\x03R\bsearchMs\x12\x19\n" +
 	"\x05order\x18  \x01(\x03H\x00R\x05order\x88\x01\x01\x12!\n" +
-	"\forder_failed\x18! \x01(\tR\vorderFailedB\b\n" +
+	"\forder_failed\x18! \x01(\tR\vorderFailed\x12/\n" +
+	"\aroom_by\x18\" \x03(\v2\x16.basalt.wire.v1.RoomByR\x06roomBy\x12\x18\n" +
+	"\amissing\x18# \x01(\rR\amissingB\b\n" +
 	"\x06_order\"`\n" +
 	"\x0fStandingRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
@@ -10179,7 +10271,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -10251,43 +10343,44 @@ var file_basalt_proto_goTypes = []any{
 	(*Leaves)(nil),            // 67: basalt.wire.v1.Leaves
 	(*Explain)(nil),           // 68: basalt.wire.v1.Explain
 	(*Explained)(nil),         // 69: basalt.wire.v1.Explained
-	(*NodeReason)(nil),        // 70: basalt.wire.v1.NodeReason
-	(*HoldsLost)(nil),         // 71: basalt.wire.v1.HoldsLost
-	(*PodRef)(nil),            // 72: basalt.wire.v1.PodRef
-	(*Commit)(nil),            // 73: basalt.wire.v1.Commit
-	(*CommitReply)(nil),       // 74: basalt.wire.v1.CommitReply
-	(*Bind)(nil),              // 75: basalt.wire.v1.Bind
-	(*Prepare)(nil),           // 76: basalt.wire.v1.Prepare
-	(*Ready)(nil),             // 77: basalt.wire.v1.Ready
-	(*VolumeFailure)(nil),     // 78: basalt.wire.v1.VolumeFailure
-	(*Withdraw)(nil),          // 79: basalt.wire.v1.Withdraw
-	(*Withdrawn)(nil),         // 80: basalt.wire.v1.Withdrawn
-	(*BindResult)(nil),        // 81: basalt.wire.v1.BindResult
-	(*BindResults)(nil),       // 82: basalt.wire.v1.BindResults
-	(*Summary)(nil),           // 83: basalt.wire.v1.Summary
-	(*ClassRoom)(nil),         // 84: basalt.wire.v1.ClassRoom
-	(*DrainRequest)(nil),      // 85: basalt.wire.v1.DrainRequest
-	(*DrainReply)(nil),        // 86: basalt.wire.v1.DrainReply
-	(*StatusRequest)(nil),     // 87: basalt.wire.v1.StatusRequest
-	(*StatusReply)(nil),       // 88: basalt.wire.v1.StatusReply
-	(*GangStatus)(nil),        // 89: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 90: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 91: basalt.wire.v1.WhyReply
-	(*StandingRequest)(nil),   // 92: basalt.wire.v1.StandingRequest
-	(*StandingReply)(nil),     // 93: basalt.wire.v1.StandingReply
-	(*QueuesRequest)(nil),     // 94: basalt.wire.v1.QueuesRequest
-	(*QueuesReply)(nil),       // 95: basalt.wire.v1.QueuesReply
-	(*Turn)(nil),              // 96: basalt.wire.v1.Turn
-	(*ClaimNote)(nil),         // 97: basalt.wire.v1.ClaimNote
-	(*WhatIfRequest)(nil),     // 98: basalt.wire.v1.WhatIfRequest
-	(*QueueChange)(nil),       // 99: basalt.wire.v1.QueueChange
-	(*PlannedGang)(nil),       // 100: basalt.wire.v1.PlannedGang
-	(*WhatIfReply)(nil),       // 101: basalt.wire.v1.WhatIfReply
-	(*QueueOutlook)(nil),      // 102: basalt.wire.v1.QueueOutlook
-	(*GangOutlook)(nil),       // 103: basalt.wire.v1.GangOutlook
-	(*Outlook)(nil),           // 104: basalt.wire.v1.Outlook
-	(*Toll)(nil),              // 105: basalt.wire.v1.Toll
-	nil,                       // 106: basalt.wire.v1.Labels.LabelsEntry
+	(*RoomBy)(nil),            // 70: basalt.wire.v1.RoomBy
+	(*NodeReason)(nil),        // 71: basalt.wire.v1.NodeReason
+	(*HoldsLost)(nil),         // 72: basalt.wire.v1.HoldsLost
+	(*PodRef)(nil),            // 73: basalt.wire.v1.PodRef
+	(*Commit)(nil),            // 74: basalt.wire.v1.Commit
+	(*CommitReply)(nil),       // 75: basalt.wire.v1.CommitReply
+	(*Bind)(nil),              // 76: basalt.wire.v1.Bind
+	(*Prepare)(nil),           // 77: basalt.wire.v1.Prepare
+	(*Ready)(nil),             // 78: basalt.wire.v1.Ready
+	(*VolumeFailure)(nil),     // 79: basalt.wire.v1.VolumeFailure
+	(*Withdraw)(nil),          // 80: basalt.wire.v1.Withdraw
+	(*Withdrawn)(nil),         // 81: basalt.wire.v1.Withdrawn
+	(*BindResult)(nil),        // 82: basalt.wire.v1.BindResult
+	(*BindResults)(nil),       // 83: basalt.wire.v1.BindResults
+	(*Summary)(nil),           // 84: basalt.wire.v1.Summary
+	(*ClassRoom)(nil),         // 85: basalt.wire.v1.ClassRoom
+	(*DrainRequest)(nil),      // 86: basalt.wire.v1.DrainRequest
+	(*DrainReply)(nil),        // 87: basalt.wire.v1.DrainReply
+	(*StatusRequest)(nil),     // 88: basalt.wire.v1.StatusRequest
+	(*StatusReply)(nil),       // 89: basalt.wire.v1.StatusReply
+	(*GangStatus)(nil),        // 90: basalt.wire.v1.GangStatus
+	(*WhyRequest)(nil),        // 91: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 92: basalt.wire.v1.WhyReply
+	(*StandingRequest)(nil),   // 93: basalt.wire.v1.StandingRequest
+	(*StandingReply)(nil),     // 94: basalt.wire.v1.StandingReply
+	(*QueuesRequest)(nil),     // 95: basalt.wire.v1.QueuesRequest
+	(*QueuesReply)(nil),       // 96: basalt.wire.v1.QueuesReply
+	(*Turn)(nil),              // 97: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 98: basalt.wire.v1.ClaimNote
+	(*WhatIfRequest)(nil),     // 99: basalt.wire.v1.WhatIfRequest
+	(*QueueChange)(nil),       // 100: basalt.wire.v1.QueueChange
+	(*PlannedGang)(nil),       // 101: basalt.wire.v1.PlannedGang
+	(*WhatIfReply)(nil),       // 102: basalt.wire.v1.WhatIfReply
+	(*QueueOutlook)(nil),      // 103: basalt.wire.v1.QueueOutlook
+	(*GangOutlook)(nil),       // 104: basalt.wire.v1.GangOutlook
+	(*Outlook)(nil),           // 105: basalt.wire.v1.Outlook
+	(*Toll)(nil),              // 106: basalt.wire.v1.Toll
+	nil,                       // 107: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -10310,18 +10403,18 @@ var file_basalt_proto_depIdxs = []int32{
 	46,  // 17: basalt.wire.v1.Envelope.condemn:type_name -> basalt.wire.v1.Condemn
 	56,  // 18: basalt.wire.v1.Envelope.hold_request:type_name -> basalt.wire.v1.HoldRequest
 	59,  // 19: basalt.wire.v1.Envelope.hold_reply:type_name -> basalt.wire.v1.HoldReply
-	71,  // 20: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
-	73,  // 21: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
-	74,  // 22: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
-	75,  // 23: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
-	79,  // 24: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
-	80,  // 25: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
-	82,  // 26: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
-	83,  // 27: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
+	72,  // 20: basalt.wire.v1.Envelope.holds_lost:type_name -> basalt.wire.v1.HoldsLost
+	74,  // 21: basalt.wire.v1.Envelope.commit:type_name -> basalt.wire.v1.Commit
+	75,  // 22: basalt.wire.v1.Envelope.commit_reply:type_name -> basalt.wire.v1.CommitReply
+	76,  // 23: basalt.wire.v1.Envelope.bind:type_name -> basalt.wire.v1.Bind
+	80,  // 24: basalt.wire.v1.Envelope.withdraw:type_name -> basalt.wire.v1.Withdraw
+	81,  // 25: basalt.wire.v1.Envelope.withdrawn:type_name -> basalt.wire.v1.Withdrawn
+	83,  // 26: basalt.wire.v1.Envelope.bind_results:type_name -> basalt.wire.v1.BindResults
+	84,  // 27: basalt.wire.v1.Envelope.summary:type_name -> basalt.wire.v1.Summary
 	68,  // 28: basalt.wire.v1.Envelope.explain:type_name -> basalt.wire.v1.Explain
 	69,  // 29: basalt.wire.v1.Envelope.explained:type_name -> basalt.wire.v1.Explained
-	76,  // 30: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
-	77,  // 31: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
+	77,  // 30: basalt.wire.v1.Envelope.prepare:type_name -> basalt.wire.v1.Prepare
+	78,  // 31: basalt.wire.v1.Envelope.ready:type_name -> basalt.wire.v1.Ready
 	61,  // 32: basalt.wire.v1.Envelope.probe:type_name -> basalt.wire.v1.Probe
 	62,  // 33: basalt.wire.v1.Envelope.probed:type_name -> basalt.wire.v1.Probed
 	64,  // 34: basalt.wire.v1.Envelope.room_probe:type_name -> basalt.wire.v1.RoomProbe
@@ -10407,7 +10500,7 @@ var file_basalt_proto_depIdxs = []int32{
 	10,  // 114: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
 	54,  // 115: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
 	10,  // 116: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	106, // 117: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	107, // 117: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
 	13,  // 118: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
 	11,  // 119: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
 	53,  // 120: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
@@ -10418,7 +10511,7 @@ var file_basalt_proto_depIdxs = []int32{
 	60,  // 125: basalt.wire.v1.HoldRequest.domains:type_name -> basalt.wire.v1.Label
 	57,  // 126: basalt.wire.v1.HoldReply.held:type_name -> basalt.wire.v1.Held
 	58,  // 127: basalt.wire.v1.HoldReply.refused:type_name -> basalt.wire.v1.Refusal
-	83,  // 128: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
+	84,  // 128: basalt.wire.v1.HoldReply.left:type_name -> basalt.wire.v1.Summary
 	57,  // 129: basalt.wire.v1.HoldReply.promised:type_name -> basalt.wire.v1.Held
 	53,  // 130: basalt.wire.v1.Probe.classes:type_name -> basalt.wire.v1.PodClass
 	63,  // 131: basalt.wire.v1.Probe.pinned:type_name -> basalt.wire.v1.Domain
@@ -10429,73 +10522,75 @@ var file_basalt_proto_depIdxs = []int32{
 	67,  // 136: basalt.wire.v1.NodeRoom.leaves:type_name -> basalt.wire.v1.Leaves
 	10,  // 137: basalt.wire.v1.Leaves.amounts:type_name -> basalt.wire.v1.Amount
 	53,  // 138: basalt.wire.v1.Explain.pod_class:type_name -> basalt.wire.v1.PodClass
-	70,  // 139: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
-	13,  // 140: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
-	53,  // 141: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
-	72,  // 142: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
-	11,  // 143: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
-	12,  // 144: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
-	4,   // 145: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
-	78,  // 146: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
-	13,  // 147: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
-	57,  // 148: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
-	5,   // 149: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
-	81,  // 150: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
-	10,  // 151: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
-	10,  // 152: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
-	10,  // 153: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
-	84,  // 154: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
-	83,  // 155: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
-	89,  // 156: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
-	48,  // 157: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 158: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
-	10,  // 159: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
-	70,  // 160: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
-	96,  // 161: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
-	48,  // 162: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 163: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	97,  // 164: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
-	48,  // 165: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
-	48,  // 166: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
-	6,   // 167: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
-	13,  // 168: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	99,  // 169: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	100, // 170: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
-	10,  // 171: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
-	10,  // 172: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	102, // 173: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	103, // 174: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
-	48,  // 175: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
-	48,  // 176: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
-	13,  // 177: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	104, // 178: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	104, // 179: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
-	3,   // 180: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	93,  // 181: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	105, // 182: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
-	13,  // 183: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
-	2,   // 184: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
-	13,  // 185: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
-	10,  // 186: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
-	7,   // 187: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
-	87,  // 188: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
-	85,  // 189: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	90,  // 190: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	92,  // 191: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	98,  // 192: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	94,  // 193: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
-	8,   // 194: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	88,  // 195: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	86,  // 196: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	91,  // 197: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	93,  // 198: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	101, // 199: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	95,  // 200: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
-	194, // [194:201] is the sub-list for method output_type
-	187, // [187:194] is the sub-list for method input_type
-	187, // [187:187] is the sub-list for extension type_name
-	187, // [187:187] is the sub-list for extension extendee
-	0,   // [0:187] is the sub-list for field type_name
+	71,  // 139: basalt.wire.v1.Explained.reasons:type_name -> basalt.wire.v1.NodeReason
+	70,  // 140: basalt.wire.v1.Explained.by:type_name -> basalt.wire.v1.RoomBy
+	13,  // 141: basalt.wire.v1.Commit.gang:type_name -> basalt.wire.v1.GangRef
+	53,  // 142: basalt.wire.v1.Commit.classes:type_name -> basalt.wire.v1.PodClass
+	73,  // 143: basalt.wire.v1.Commit.pods:type_name -> basalt.wire.v1.PodRef
+	11,  // 144: basalt.wire.v1.Commit.rank:type_name -> basalt.wire.v1.Rank
+	12,  // 145: basalt.wire.v1.Commit.trace:type_name -> basalt.wire.v1.Trace
+	4,   // 146: basalt.wire.v1.CommitReply.outcome:type_name -> basalt.wire.v1.CommitOutcome
+	79,  // 147: basalt.wire.v1.Ready.failed:type_name -> basalt.wire.v1.VolumeFailure
+	13,  // 148: basalt.wire.v1.Withdraw.gang:type_name -> basalt.wire.v1.GangRef
+	57,  // 149: basalt.wire.v1.Withdrawn.bound:type_name -> basalt.wire.v1.Held
+	5,   // 150: basalt.wire.v1.BindResult.outcome:type_name -> basalt.wire.v1.BindOutcome
+	82,  // 151: basalt.wire.v1.BindResults.results:type_name -> basalt.wire.v1.BindResult
+	10,  // 152: basalt.wire.v1.Summary.allocatable:type_name -> basalt.wire.v1.Amount
+	10,  // 153: basalt.wire.v1.Summary.free:type_name -> basalt.wire.v1.Amount
+	10,  // 154: basalt.wire.v1.Summary.largest:type_name -> basalt.wire.v1.Amount
+	85,  // 155: basalt.wire.v1.Summary.room:type_name -> basalt.wire.v1.ClassRoom
+	84,  // 156: basalt.wire.v1.StatusReply.summary:type_name -> basalt.wire.v1.Summary
+	90,  // 157: basalt.wire.v1.StatusReply.gangs:type_name -> basalt.wire.v1.GangStatus
+	48,  // 158: basalt.wire.v1.StatusReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 159: basalt.wire.v1.GangStatus.gang:type_name -> basalt.wire.v1.GangRef
+	10,  // 160: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
+	71,  // 161: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
+	70,  // 162: basalt.wire.v1.WhyReply.room_by:type_name -> basalt.wire.v1.RoomBy
+	97,  // 163: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	48,  // 164: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 165: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
+	98,  // 166: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	48,  // 167: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
+	48,  // 168: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
+	6,   // 169: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
+	13,  // 170: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
+	100, // 171: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	101, // 172: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	10,  // 173: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
+	10,  // 174: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
+	103, // 175: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	104, // 176: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	48,  // 177: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
+	48,  // 178: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
+	13,  // 179: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
+	105, // 180: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	105, // 181: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	3,   // 182: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
+	94,  // 183: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	106, // 184: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	13,  // 185: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
+	2,   // 186: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
+	13,  // 187: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
+	10,  // 188: basalt.wire.v1.Toll.freed:type_name -> basalt.wire.v1.Amount
+	7,   // 189: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
+	88,  // 190: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
+	86,  // 191: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
+	91,  // 192: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	93,  // 193: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	99,  // 194: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	95,  // 195: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
+	8,   // 196: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	89,  // 197: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	87,  // 198: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	92,  // 199: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	94,  // 200: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	102, // 201: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	96,  // 202: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
+	196, // [196:203] is the sub-list for method output_type
+	189, // [189:196] is the sub-list for method input_type
+	189, // [189:189] is the sub-list for extension type_name
+	189, // [189:189] is the sub-list for extension extendee
+	0,   // [0:189] is the sub-list for field type_name
 }
 
 func init() { file_basalt_proto_init() }
@@ -10545,16 +10640,16 @@ func file_basalt_proto_init() {
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[14].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[23].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[84].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[93].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[97].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[85].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[94].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[98].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   100,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

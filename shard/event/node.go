@@ -131,12 +131,22 @@ type ReservationFence struct {
 	Revision int64
 }
 
-// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying the label api.LabelGang.
+// BindPod asks for one Binding, with exactly this UID and resourceVersion, sent once, carrying the label api.LabelGang,
+// and with Until api.AnnotationUntil.
 type BindPod struct {
 	Row                   RowID // its PodUID is the Binding's
 	ResourceVersion       string
 	Namespace, Name, Node string
 	Gang                  string // UID
+	Until                 int64  // a Unix time in seconds, 0 for none
+}
+
+// Marks are the labels and annotations that the Binding carries onto the pod.
+func (o BindPod) Marks() (labels, annotations map[string]string) {
+	if o.Until > 0 {
+		annotations = map[string]string{api.AnnotationUntil: api.FormatUntil(o.Until)}
+	}
+	return map[string]string{api.LabelGang: o.Gang}, annotations
 }
 
 // BindVolumes asks to bind the volumes of a row's pod that are bound once its node is decided, and is answered with VolumesBound unless

@@ -57,6 +57,7 @@ func (c *Core) commit(g *gang, shard api.Incarnation, pods []*pod, bindNow bool)
 	cm.body = &wire.Commit{
 		Gang: g.message(), Serial: cm.serial, ReservationRevision: g.charge.revision, TableRevision: c.table.Revision,
 		Bind: cm.cleared == told, Judge: cm.cleared != unjudged, Rank: g.charge.rank, Trace: c.traceOf(g, spanCommit),
+		UntilUnixMs: leavesBy(g),
 	}
 	for _, p := range pods {
 		p.commits(cm)

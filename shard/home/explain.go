@@ -280,6 +280,13 @@ func (c *reasons) onExplained(from api.Incarnation, m *wire.Explained) {
 	for _, r := range m.GetReasons() {
 		part.Counts = append(part.Counts, api.ReasonCount{Reason: r.GetReason(), Nodes: int(r.GetNodes())})
 	}
+	for _, b := range m.GetBy() {
+		by := api.RoomBy{Pods: int(b.GetPods())}
+		if ms := b.GetUnixMs(); ms > 0 {
+			by.At = time.UnixMilli(ms)
+		}
+		part.By = append(part.By, by)
+	}
 	if x.sum.Add(part); len(x.open) == 0 {
 		c.endExplained(x)
 	}

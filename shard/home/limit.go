@@ -63,6 +63,18 @@ func (c *common) runsFor(g *gang) time.Duration {
 	return c.beforeLimit(g) + said.is
 }
 
+// leavesBy is when a gang will have left that is evicted as soon as it is past its limit, in Unix ms, 0 without one.
+func leavesBy(g *gang) int64 {
+	if g.charge.ends.IsZero() {
+		return 0
+	}
+	grace := time.Duration(0)
+	for _, p := range g.members {
+		grace = max(grace, time.Duration(p.GraceSeconds)*time.Second)
+	}
+	return g.charge.ends.Add(min(grace, api.GraceMost) + api.Overdue).UnixMilli()
+}
+
 // beforeLimit is how long after it is granted its quota a gang starts at the latest, or gives it back.
 func (c *common) beforeLimit(g *gang) time.Duration {
 	return g.searchFor(c.cfg.GiveUpAfter) + 3*c.cfg.RollForward

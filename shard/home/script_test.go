@@ -570,8 +570,20 @@ func (s *script) run(line string) []string {
 		return from(api.Incarnation(w.plain[0]), &wire.Envelope{Body: &wire.Envelope_HoldReply{HoldReply: m}})
 
 	case "explained": // SHARD NODES:REASON_WITH_UNDERSCORES ... [later] fit= serial=: answers the last Explain to the shard
+		// by=SECONDS:PODS,... or now:PODS
 		m := &wire.Explained{Serial: s.find("explain " + w.plain[0]).GetExplain().Serial, Fit: uint32(w.num("fit")), Later: w.has("later")}
 		m.Nodes = m.Fit
+		for text := range strings.SplitSeq(w.value["by"], ",") {
+			at, pods, ok := strings.Cut(text, ":")
+			if !ok {
+				continue
+			}
+			by := &wire.RoomBy{Pods: uint32(w.toNum(pods))}
+			if at != "now" {
+				by.UnixMs = epoch0.Add(time.Duration(w.toNum(at)) * time.Second).UnixMilli()
+			}
+			m.By = append(m.By, by)
+		}
 		for _, text := range w.plain[1:] {
 			if n, reason, ok := strings.Cut(text, ":"); ok {
 				m.Reasons = append(m.Reasons, &wire.NodeReason{Nodes: uint32(w.toNum(n)), Reason: strings.ReplaceAll(reason, "_", " ")})
@@ -834,6 +846,13 @@ func (s *script) run(line string) []string {
 			}
 			if r.Order != nil {
 				out = append(out, strings.TrimRight(fmt.Sprintf("  place %d %s", *r.Order, r.OrderFailed), " "))
+			}
+			for _, by := range r.RoomBy {
+				at := "now"
+				if by.UnixMs > 0 {
+					at = "by " + time.UnixMilli(by.UnixMs).Sub(epoch0).String()
+				}
+				out = append(out, fmt.Sprintf("  room for %d of %d %s", by.Pods, r.Missing, at))
 			}
 			for _, words := range []string{r.Evicted, r.Note} {
 				if words != "" {
@@ -1117,6 +1136,9 @@ func printMessage(e *wire.Envelope) string {
 			if p.Unbound {
 				out += " unbound"
 			}
+		}
+		if m.UntilUnixMs > 0 {
+			out += " until " + time.UnixMilli(m.UntilUnixMs).Sub(epoch0).String()
 		}
 		return out
 	case *wire.Envelope_Prepare:

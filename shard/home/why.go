@@ -67,6 +67,16 @@ func (c *Core) Why(q *wire.WhyRequest) *wire.WhyReply {
 			for _, r := range x.last.Counts {
 				out.NodeReasons = append(out.NodeReasons, &wire.NodeReason{Reason: r.Reason, Nodes: uint32(r.Nodes)})
 			}
+			for _, b := range x.last.By {
+				by := &wire.RoomBy{Pods: uint32(b.Pods)}
+				if !b.At.IsZero() {
+					by.UnixMs = b.At.UnixMilli()
+				}
+				out.RoomBy = append(out.RoomBy, by)
+			}
+			if out.Missing = uint32(s.missing); !g.started {
+				out.Missing = uint32(s.of) // the others will have given back what they found
+			}
 		}
 	}
 	return out

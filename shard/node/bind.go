@@ -111,7 +111,7 @@ func (c *Core) bind(m *commit) {
 		c.enter(r, sent)
 		c.sentTotal++
 		c.emit(event.BindPod{Row: r.id(), ResourceVersion: r.rv, Namespace: r.ns, Name: r.name, Node: r.node,
-			Gang: m.gang.ref.GetUid()})
+			Gang: m.gang.ref.GetUid(), Until: m.until})
 	}
 }
 

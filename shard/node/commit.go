@@ -98,7 +98,8 @@ func (c *Core) commitRequest(from api.Incarnation, m *wire.Commit) {
 		return
 	}
 	mm := &commit{gang: g, serial: m.GetSerial(), reservation: m.GetReservationRevision(), table: m.GetTableRevision(),
-		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now}
+		bind: m.GetBind(), judged: !m.GetBind() && !m.GetJudge(), at: c.now, trace: m.GetTrace(), received: c.now,
+		until: max(0, m.GetUntilUnixMs()) / 1000}
 	if c.writes.lost {
 		return // this process ends; its heir answers
 	}

@@ -32,6 +32,9 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 	if !reply.Later {
 		before := c.cache.Compared()
 		why := c.why(rules, class)
+		if rules == nil { // what those ask may change with all who leave
+			reply.By = roomBy(c, class)
+		}
 		c.spend(m.GetNamespace(), before)
 		reply.Nodes, reply.Fit = uint32(why.Nodes), uint32(why.Fit)
 		for _, r := range why.Counts[:min(len(why.Counts), maxReasons)] {

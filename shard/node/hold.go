@@ -333,8 +333,11 @@ func (c *Core) expireHolds() {
 // for those that it has evicted. It is promised the same, but for that whoever is entitled to such pods comes first.
 
 // Pods are all taken for young, in seconds, up to the first, and for services from the second on: few of those that
-// have run for ten minutes end within the two that a gang is patient.
+// have run for ten minutes end within the two that a gang is patient. Who is to have left soon by its limit does within
+// those two, as far as it keeps it: what it may have looked for nodes, its grace period, and what is added to that are
+// included.
 const (
 	youngest = 60
 	lasting  = 600
+	soon     = 300
 )

@@ -258,13 +258,20 @@ func (c *Core) Check() error {
 			}
 		}
 	}
+	known := 0
 	for uid, b := range c.bound {
+		if b.until > 0 {
+			known++
+		}
 		if p, _ := c.cache.Lookup(uid); !p.Kind.Seen() || p.Node != b.node || !c.owns(b.node) {
 			return fmt.Errorf("pod %s is bound to %s: the cache has %+v", uid, b.node, p)
 		}
 		if len(c.rows[uid]) > 0 {
 			return fmt.Errorf("pod %s is bound and has rows", uid)
 		}
+	}
+	if known != c.rooms.ends {
+		return fmt.Errorf("the ends of %d bound pods are known, and not of %d", known, c.rooms.ends)
 	}
 	return c.checkPromises()
 }

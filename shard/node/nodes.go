@@ -199,6 +199,7 @@ func (c *Core) podSeen(p *api.Pod) {
 		case !charged && (!c.owns(p.Node) || c.hasEnded(p.UID)): // most are of others
 			return
 		case charged && at.Kind == boundKind(p) && at.Node == p.Node && !p.Finished && at.Gang == gangOfBound(p) && c.unchanged(p, class, at.Class):
+			setBound(c, p, c.bound[p.UID].kin) // it may say another end
 			c.leaves(p)
 			return // a pod that is bound has no rows
 		}
@@ -228,7 +229,7 @@ func (c *Core) podSeen(p *api.Pod) {
 	}
 	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
 	k.used = true
-	c.bound[p.UID] = boundPod{p.Node, k, p.Created.Unix()}
+	setBound(c, p, k)
 	counted, _ := c.placed(k, class, false)
 	c.cache.Charge(p.UID, p.Node, counted, boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
@@ -253,7 +254,7 @@ func (c *Core) countGroups(p *api.Pod, class *api.Class) {
 		return
 	}
 	k.used = true
-	c.bound[p.UID] = boundPod{p.Node, k, p.Created.Unix()}
+	setBound(c, p, k)
 	c.cache.Charge(p.UID, p.Node, api.MakeClass(api.Class{In: counted.In, Avoids: counted.Avoids}), boundKind(p), gangOfBound(p), api.Rank{})
 	c.leaves(p)
 }
@@ -316,7 +317,7 @@ func (c *Core) nominate(uid string, p *api.Pod) {
 	}
 	k := c.kin(p.Namespace, p.Labels, p.Unlisted)
 	k.used = true
-	c.nominated[uid] = boundPod{p.Nominated, k, 0}
+	c.nominated[uid] = boundPod{p.Nominated, k, 0, 0}
 	c.keptFor[p.Nominated]++
 	class, _ := c.placed(k, p.Class, false)
 	c.cache.Charge(charge, p.Nominated, class, cache.Nominated, "", api.Rank{})
@@ -326,6 +327,7 @@ func (c *Core) unbind(uid string) bool {
 	if _, ok := c.bound[uid]; !ok {
 		return false
 	}
+	forgetEnd(c, uid)
 	delete(c.bound, uid)
 	delete(c.leaving, uid)
 	c.cache.Release(uid)

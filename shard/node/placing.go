@@ -132,30 +132,42 @@ func (l *placing) yield() {
 	}
 }
 
-// soonestFirst leaves out nodes of services, and sorts the others by when their pods may be expected to leave. Nothing
-// says so, but what has run for long runs for longer: nodes whose oldest pod is the youngest, within a factor of two,
-// come first, and of these the ones with the least to leave.
+// soonestFirst leaves out nodes of services, and sorts the others by when their pods may be expected to leave. Nodes
+// come first from which all are to leave soon by the limits of their gangs, the soonest first. Of others nothing says
+// so, but what has run for long runs for longer: nodes whose oldest pod is the youngest, within a factor of two, come
+// first, and of these the ones with the least to leave.
+//
+// Limits matter: of 100 nodes with a pod each, of run times from a second to four hours, the one that is chosen is free
+// within two minutes in 18 of 100 cases by age, in 100 with limits that are exact, in 62 with limits of up to twice the
+// time, and in 36 of up to five times (TestSoonest).
 func (l *placing) soonestFirst() {
 	c := l.core
 	type order struct {
-		age, use int64
+		kind, age, left, use int64
 	}
 	orders := make(map[string]order, len(l.nodes))
 	for _, at := range l.nodes {
-		var o order
+		o := order{}
 		for _, uid := range at.UIDs {
 			p, _ := c.cache.Lookup(uid)
-			if b, seen := c.bound[uid]; seen {
+			ends, known := leavesBy(c, uid)
+			left := ends - c.now.Unix()
+			if o.left = max(o.left, left); !known || left > soon {
+				o.kind = 1
+			}
+			if b, seen := c.bound[uid]; seen && (!known || left > soon) {
 				o.age = max(o.age, c.now.Unix()-b.since)
 			}
 			o.use += p.Class.Requests.Value("cpu")
 		}
+		if o.kind > 0 {
+			o.kind, o.left = 1+int64(bits.Len64(uint64(max(0, o.age))/youngest)), 0
+		}
 		orders[at.Node] = o
 	}
 	l.nodes = slices.DeleteFunc(l.nodes, func(at cache.NodePods) bool { return orders[at.Node].age >= lasting })
-	kind := func(age int64) int { return bits.Len64(uint64(max(0, age)) / youngest) }
 	slices.SortStableFunc(l.nodes, func(a, b cache.NodePods) int {
 		x, y := orders[a.Node], orders[b.Node]
-		return cmp.Or(cmp.Compare(kind(x.age), kind(y.age)), cmp.Compare(x.use, y.use))
+		return cmp.Or(cmp.Compare(x.kind, y.kind), cmp.Compare(x.left, y.left), cmp.Compare(x.use, y.use))
 	})
 }

@@ -42,6 +42,7 @@ type rooms struct {
 	awaited  map[string]*promisedRoom   // by UID of a pod, or name of another charge, that it waits for
 	made     uint64                     // promised so far
 	untold   map[string]bool            // gangs of which promises became holds
+	ends     int                        // bound pods of which it is known when they leave (ends.go)
 }
 
 // promise is room promised to a pod.

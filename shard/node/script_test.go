@@ -329,11 +329,13 @@ func (s *script) run(line string) []string {
 	case "coordinator": // a new term
 		return s.step(event.CoordinatorSeen{Term: 2, Incarnation: "c"})
 
-	case "pod": // p1[@n1] [finished started deleting foreign] cpu= grace= age= version= [bound=GANG]
+	case "pod": // p1[@n1] [finished started deleting foreign] cpu= grace= age= until=SECONDS version= [bound=GANG]
 		uid, node, _ := strings.Cut(w.plain[0], "@")
+		until := s.until(w)
 		return s.step(event.PodSeen{Pod: &api.Pod{UID: uid, Ours: !w.has("foreign"), Namespace: w.or("namespace", "ns"), Name: uid, Node: node,
 			ResourceVersion: w.value["version"], Nominated: w.value["nominated"], Finished: w.has("finished"),
-			Started: w.has("started"), Deleting: w.has("deleting"), Runs: api.Runs{GraceSeconds: int32(w.num("grace"))},
+			Started: w.has("started"), Deleting: w.has("deleting"),
+			Runs:    api.Runs{GraceSeconds: int32(w.num("grace")), Until: until},
 			Created: s.now.Add(-time.Duration(w.num("age")) * time.Second), Gang: w.value["bound"], Class: w.seen(),
 			Labels: w.labels(), Unlisted: w.has("unlisted")}})
 
@@ -437,9 +439,10 @@ func (s *script) run(line string) []string {
 		return message(&wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{Namespace: w.or("namespace", "ns"), PodClass: wireClass(w.class())[0], Serial: uint64(w.toNum(w.plain[0]))}}})
 
 	case "commit": // gang p1@n1[:resourceVersion] ... serial= table= [reservation=] cpu= [priority=] [norank] [bind] [unbound=p1,p2]
+		// until=SECONDS
 		m := &wire.Commit{Gang: w.gang(), Serial: uint64(w.num("serial")), TableRevision: w.num("table"), ReservationRevision: w.toNum(w.or("reservation", "50")),
 			Classes: wireClass(w.class()), Bind: w.has("bind"), Rank: &wire.Rank{Priority: w.num("priority"), GangUid: w.plain[0]},
-			Trace: &wire.Trace{TraceId: []byte("trace-0123456789"), SpanId: []byte("span-of-")}}
+			Trace: &wire.Trace{TraceId: []byte("trace-0123456789"), SpanId: []byte("span-of-")}, UntilUnixMs: 1000 * s.until(w)}
 		if w.has("norank") {
 			m.Rank = nil
 		}
@@ -597,7 +600,11 @@ func printOutput(o event.Output) string {
 		}
 		return fmt.Sprintf("write intents %d if table@%d %s: %s", o.N, o.TableRevision, strings.Join(fences, " "), printRecord(o.Record))
 	case event.BindPod:
-		return fmt.Sprintf("bind %s to %s: %s/%s version %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion)
+		out := fmt.Sprintf("bind %s to %s: %s/%s version %s", printRow(o.Row), o.Node, o.Namespace, o.Name, o.ResourceVersion)
+		if o.Until > 0 {
+			out += " until +" + time.Unix(o.Until, 0).Sub(epoch0).String()
+		}
+		return out
 	case event.BindVolumes:
 		return fmt.Sprintf("bind volumes %s for %s: %s/%s", printRow(o.Row), o.Node, o.Namespace, o.Name)
 	case event.EndVolumes:
@@ -695,6 +702,13 @@ func printMessage(e *wire.Envelope) string {
 		for _, r := range b.Explained.Reasons {
 			out += fmt.Sprintf(", %d %s", r.Nodes, r.Reason)
 		}
+		for _, by := range b.Explained.By {
+			if by.UnixMs == 0 {
+				out += fmt.Sprintf(", room for %d now", by.Pods)
+				continue
+			}
+			out += fmt.Sprintf(", for %d more by +%s", by.Pods, time.UnixMilli(by.UnixMs).Sub(epoch0))
+		}
 		return out
 	case *wire.Envelope_HoldsLost:
 		return fmt.Sprintf("HoldsLost %s %d %v", b.HoldsLost.GangUid, b.HoldsLost.Serial, b.HoldsLost.PodUids)
@@ -743,6 +757,14 @@ func printMessage(e *wire.Envelope) string {
 		return out
 	}
 	return fmt.Sprintf("%T", e.Body)
+}
+
+// until is a time so many seconds from now, 0 if the command does not say.
+func (s *script) until(w words) int64 {
+	if w.value["until"] == "" {
+		return 0
+	}
+	return s.now.Unix() + w.num("until")
 }
 
 func (s *script) revision() int64 {

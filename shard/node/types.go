@@ -65,6 +65,7 @@ type boundPod struct {
 	kin  *kin
 
 	since int64 // when it was made, in seconds
+	until int64 // as api.Pod
 }
 
 // hold is room that is kept for a pod.
@@ -95,8 +96,9 @@ type commit struct {
 	reservation int64
 	table       int64
 	bind        bool
-	judged      bool // it may be bound, as far as other pods are concerned, or its home shard judges that
-	keep        bool // the room of rows that are given up stays the gang's
+	judged      bool  // it may be bound, as far as other pods are concerned, or its home shard judges that
+	until       int64 // in seconds, as api.AnnotationUntil: of all its rows
+	keep        bool  // the room of rows that are given up stays the gang's
 	behind      behind
 	rows        []*row
 	reply       *wire.CommitReply // nil while it is not decided

@@ -296,7 +296,9 @@ func (l *loop) tellController(ctx context.Context, o event.ObjectEvent) {
 func (l *loop) bind(ctx context.Context, o event.BindPod) event.BindDone {
 	fault.Crash(fault.BindingUnsent)
 	fault.CrashSoon(fault.BindingSent)
-	err := l.clients.Bind(ctx, kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}, o.ResourceVersion, o.Node, map[string]string{api.LabelGang: o.Gang})
+	labels, annotations := o.Marks()
+	pod := kube.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID}
+	err := l.clients.Bind(ctx, pod, o.ResourceVersion, o.Node, labels, annotations)
 	done := effect.BindDone(o, err)
 	switch done.Outcome {
 	case event.BindOK:

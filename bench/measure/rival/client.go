@@ -283,7 +283,7 @@ func null(ctx context.Context, c *kube.Clients, namespaces, nodes []string) {
 					return
 				case r := <-todo:
 					node := nodes[int(next.Add(1)-1)%len(nodes)]
-					err := c.Bind(ctx, kube.Pod{Namespace: r.namespace, Name: r.name, UID: string(r.uid)}, "", node, nil)
+					err := c.Bind(ctx, kube.Pod{Namespace: r.namespace, Name: r.name, UID: string(r.uid)}, "", node, nil, nil)
 					if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 						slog.Warn("null: a Binding failed", "pod", r.name, "error", err)
 					}

@@ -814,8 +814,7 @@ func (w *world) carry(c *call) item {
 	case event.BindPod:
 		w.check.lands(w, o)
 		return pod(o.Namespace, o.Name, func(a *model.API) any {
-			err := a.Bind(model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion, Node: o.Node, Labels: map[string]string{api.LabelGang: o.Gang}})
-			return shardeffect.BindDone(o, err)
+			return shardeffect.BindDone(o, a.Bind(bindingOf(o)))
 		})
 	case event.ResolveBinding:
 		return pod(o.Namespace, o.Name, func(a *model.API) any {

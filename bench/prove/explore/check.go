@@ -278,3 +278,10 @@ func (w *world) reserved(yield func(*wire.ReservationRecord) bool) {
 		}
 	}
 }
+
+// bindingOf is the Binding that a core asks for.
+func bindingOf(o event.BindPod) model.Binding {
+	labels, annotations := o.Marks()
+	return model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion,
+		Node: o.Node, Labels: labels, Annotations: annotations}
+}

@@ -176,7 +176,8 @@ func (h *honest) liveControl(ctx context.Context, i, size int) {
 	for _, p := range pods {
 		wg.Go(func() {
 			h.try(ctx, "bind pod of the control group", func() error {
-				err := h.kube.Bind(ctx, kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, "", controlNode, nil)
+				pod := kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+				err := h.kube.Bind(ctx, pod, "", controlNode, nil, nil)
 				if apierrors.IsConflict(err) { // bound by a try whose answer was lost
 					return nil
 				}

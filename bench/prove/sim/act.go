@@ -14,6 +14,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/bench/prove/model"
 )
 
 // act carries one line of a script out. One that speaks of what is not there does nothing: what made it may have been
@@ -188,7 +189,7 @@ func (w *world) act(line string) {
 			})
 		}
 	case "bind":
-		if pod != nil && a.bind("ns", name, "", "", arg(2), nil) == nil {
+		if pod != nil && a.bind(model.Binding{Namespace: "ns", Name: name, Node: arg(2)}) == nil {
 			w.log("somebody binds pod %s to %s", pod.UID, arg(2))
 			w.check.meddles(pod, pod.Labels)
 			for _, labels := range l.worn[string(pod.UID)] { // a home may not have seen the last edit

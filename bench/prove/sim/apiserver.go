@@ -167,11 +167,18 @@ func (a *apiServer) edit(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
 func finished(p *corev1.Pod) bool { return model.Finished(p) }
 
 // bind is a Binding.
-func (a *apiServer) bind(namespace, name, uid, version, node string, labels map[string]string) error {
-	if err := a.refuses("binding", name, node); err != nil {
+func (a *apiServer) bind(b model.Binding) error {
+	if err := a.refuses("binding", b.Name, b.Node); err != nil {
 		return err
 	}
-	return a.Bind(model.Binding{Namespace: namespace, Name: name, UID: uid, Version: version, Node: node, Labels: labels})
+	return a.Bind(b)
+}
+
+// bindingOf is the Binding that a core asks for.
+func bindingOf(o event.BindPod) model.Binding {
+	labels, annotations := o.Marks()
+	return model.Binding{Namespace: o.Namespace, Name: o.Name, UID: o.Row.PodUID, Version: o.ResourceVersion,
+		Node: o.Node, Labels: labels, Annotations: annotations}
 }
 
 // policy is an admission policy that refuses a kind of write about some pods and their PodGroup, as long as the world

@@ -326,9 +326,8 @@ func (x *shard) carryOut(o event.Output) {
 		w.check.asksBinding(o)
 		var done event.BindDone
 		x.call(&a.server, "bind", apiPatience, func() {
-			labels := map[string]string{api.LabelGang: o.Gang}
 			done = w.check.binding(x, o, func() error {
-				return a.bind(o.Namespace, o.Name, o.Row.PodUID, o.ResourceVersion, o.Node, labels)
+				return a.bind(bindingOf(o))
 			})
 		}, func(answered bool) {
 			ev := done

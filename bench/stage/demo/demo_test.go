@@ -397,11 +397,11 @@ func (s *standIn) gang(ctx context.Context, ref *wire.GangRef, pods []*v1.Pod, m
 		for _, p := range where[owner] {
 			name := kube.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 			labels := map[string]string{api.LabelGang: ref.Uid}
-			if err := s.kube.Bind(ctx, name, p.ResourceVersion, placed[p.Name], labels); err != nil {
+			if err := s.kube.Bind(ctx, name, p.ResourceVersion, placed[p.Name], labels, nil); err != nil {
 				return err
 			}
 			if ref.Single && s.fault("twice") {
-				_ = s.kube.Bind(ctx, name, p.ResourceVersion, slices.Sorted(maps.Keys(s.free))[len(s.free)-1], labels)
+				_ = s.kube.Bind(ctx, name, p.ResourceVersion, slices.Sorted(maps.Keys(s.free))[len(s.free)-1], labels, nil)
 			}
 			b := p.DeepCopy()
 			b.Spec.NodeName = placed[p.Name]

@@ -150,7 +150,8 @@ func (r *realAPI) Delete(kind, name, uid, version string, grace *int64) error {
 }
 
 func (r *realAPI) Bind(b model.Binding) error {
-	return r.clients.Bind(r.ctx, kube.Pod{Namespace: r.run, Name: b.Name, UID: b.UID}, b.Version, b.Node, b.Labels)
+	pod := kube.Pod{Namespace: r.run, Name: b.Name, UID: b.UID}
+	return r.clients.Bind(r.ctx, pod, b.Version, b.Node, b.Labels, b.Annotations)
 }
 
 // patch sends what package kube sends, for what it does not offer by itself.
