@@ -890,6 +890,14 @@ func TestBadInputIsRefused(t *testing.T) {
 		{"a time before the past", "queues", queue("q", `{"staleAfter":"-1m"}`), []string{"spec.staleAfter", "not negative"}},
 		{"a limit of more than a year", "queues", queue("q", `{"maxRuntime":"8761h"}`),
 			[]string{"spec.maxRuntime", "must be from 1s to 8760h"}},
+		{"an order of nothing", "queues", queue("q", `{"order":""}`), []string{"spec.order", "at least 1"}},
+		{"an order of blanks", "queues", queue("q", `{"order":" \n\t "}`), []string{"spec.order", "must be an expression"}},
+		{"an order that is not printable", "queues", queue("q", `{"order":"1\u0000"}`),
+			[]string{"spec.order", "in printable ASCII"}},
+		{"an order in other letters", "queues", queue("q", `{"order":"size('\u00e9')"}`),
+			[]string{"spec.order", "in printable ASCII"}},
+		{"an order of 1,025 bytes", "queues", queue("q", `{"order":"`+strings.Repeat("1", 1025)+`"}`),
+			[]string{"spec.order", "1024"}},
 		{"a limit of nobody", "queues", queue("q", `{"userLimits":[{"capability":{"cpu":"1"}}]}`),
 			[]string{"spec.userLimits[0]", "exactly one of", "users groups each"}},
 		{"a limit of two kinds", "queues",
@@ -977,6 +985,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		`{"apiVersion":"scheduling.basalt.dev/v1beta1","kind":"Queue","metadata":{"name":"no-spec"}}`,
 		queue("no-gpus", `{"capability":{"nvidia.com/gpu":0,"cpu":"0m","memory":"-0"},"guarantee":{"nvidia.com/gpu":"0","pods":"0e3"}}`),
 		queue("policies", `{"reclaimable":false,"reclaimPolicy":"FairShare","preemptionPolicy":"PreemptLowerPriority","reclaimMinRuntime":"168h","preemptMinRuntime":"0s","preemptionDelay":"1h30m0.5s"}`),
+		queue("ordered", `{"order":"int(timestamp(annotations[\"example.com/deadline\"]))\n + size('\\u00e9')"}`),
 		queue("repairs", `{"repairFor":"0s","staleAfter":"168h"}`),
 		queue("users", `{"userLimits":[{"users":["alice","namespace ml"],"capability":{"nvidia.com/gpu":"64"}},`+
 			`{"groups":["ml-interns"],"capability":{"scheduling.basalt.dev/gangs":"10"}},`+

@@ -43,6 +43,7 @@ func (w *world) objects(t *testing.T) {
 				"a pod of absurd amounts":                  w.absurdPods,
 				"guarantees above the parent's":            w.guarantees,
 				"a closed queue":                           w.closedQueue,
+				"orders that are none":                     w.badOrders,
 				"a queue that may not have our finalizer":  w.unprotected,
 				"a queue that is not a leaf":               w.notALeaf,
 				"minCount":                                 w.minCount,
