@@ -90,7 +90,7 @@ func newPlant(c *Case, shards int, rules api.Rules) *plant {
 	}
 	var nodes []*api.Node
 	for _, n := range c.Nodes {
-		nodes = append(nodes, api.FromNode(p.rules.StripNode(n), nil))
+		nodes = append(nodes, p.rules.FromNode(p.rules.StripNode(n), nil))
 	}
 	p.Begin("default", nodes)
 	return p
