@@ -28,7 +28,6 @@ type class struct {
 	choosy   bool      // so they do, or have exclusives: what is on a node already matters
 	wishful  bool      // it prefers some nodes
 	wish     *wish     // once it was needed
-	tiers    [maxLevels]*class
 	// unreadable says what is wrong with the class; such a class fits nowhere.
 	unreadable string
 
@@ -44,6 +43,8 @@ type class struct {
 	counted bool
 	why     Reasons // counted last
 	due     uint64  // Cache.changes from which on it is counted again
+
+	tiers [maxLevels]*class // of a class with wishes
 }
 
 // request is one resource that a class requests.

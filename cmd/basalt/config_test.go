@@ -46,6 +46,21 @@ func TestConfigCommand(t *testing.T) {
 	if _, err := run("shard", "--config", file, "--etcd=e:1"); err == nil || !strings.Contains(err.Error(), "--config: configuration "+file) {
 		t.Errorf("a shard starts with a mistyped field: %v", err)
 	}
+	bad := "nodeTiers:\n- {name: a, pods: \"'gpu' in request\", nodes: \"0\"}"
+	write(strings.Replace(defaults, "nodeTiers: []", bad, 1))
+	const says = `nodeTiers[0].pods: column 10: undeclared reference to 'request'; did you mean requests?, ` +
+		`in "'gpu' in request"`
+	for _, args := range [][]string{
+		{"config", "check", file}, {"shard", "--config", file, "--etcd=e:1"},
+		{"coordinator", "--config", file, "--etcd=e:1"},
+	} {
+		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), "configuration "+file+": "+says) {
+			t.Errorf("%s: an expression that does not compile: %v", args[0], err)
+		}
+	}
+	if page, err := os.ReadFile("../../deploy/docs/config.md"); err != nil || !strings.Contains(string(page), says) {
+		t.Errorf("the page does not say %s: %v", says, err)
+	}
 	if _, err := run("config", "check", "nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("a file that does not exist: %v", err)
 	}

@@ -39,6 +39,12 @@ func (w *world) processes(t *testing.T) {
 	if err := os.WriteFile(badKey, []byte("c2hvcnQ=\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	badTiers := filepath.Join(t.TempDir(), "config.yaml")
+	config := "apiVersion: config.basalt.dev/v1alpha1\nkind: Configuration\n" +
+		"nodeTiers: [{name: a, pods: 'true', nodes: 'labels.'}]\n"
+	if err := os.WriteFile(badTiers, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +83,9 @@ func (w *world) processes(t *testing.T) {
 			{"a CA that is not there", []string{"shard", "--etcd=https://127.0.0.1:1", "--etcd-ca=/no/such/ca"}, []string{"--etcd-ca", "/no/such/ca"}},
 			{"a short gossip key", []string{"shard", store, "--gossip-key-file=" + badKey}, []string{"--gossip-key-file", badKey, "5 bytes"}},
 			{"an unknown policy", append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--placement=best"}, quiet...), []string{"--placement", `"best"`, "pack, spread, least-allocated or most-allocated"}},
+			{"an expression that is none",
+				append([]string{"shard", store, "--kubeconfig=" + kubeconfig, "--config=" + badTiers}, quiet...),
+				[]string{"--config", badTiers, "nodeTiers[0].nodes: column ", `in "labels."`}},
 			{"no kubeconfig", append([]string{"shard", store, "--kubeconfig=/no/such/file"}, quiet...), []string{"kubeconfig", "/no/such/file"}},
 			{"a port that is taken", append([]string{"shard", store, "--kubeconfig=" + kubeconfig}, "--listen="+taken.Addr().String(), "--gossip=127.0.0.1:0", "--metrics="), []string{"--listen", "address already in use"}},
 			{"a port for questions that is taken",
