@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand"
 	"slices"
@@ -159,11 +160,12 @@ func TestTournament(t *testing.T) {
 		for n := range 40 {
 			q := tree.at(paths[rng.Intn(len(paths))])
 			r := &request{gang: &gang{key: gangKey{q.path, fmt.Sprintf("%03d", rng.Intn(1000)*40+n)}}, queue: q, delta: some(10), priority: int64(rng.Intn(2)), since: int64(rng.Intn(5))}
+			r.order = int64(rng.Intn(3))
 			due[q] = append(due[q], &demandClass{queue: q, requests: []*request{r}, due: true})
 		}
 		for _, path := range paths {
 			if q := tree.at(path); len(q.order.contests) == 0 {
-				slices.SortFunc(due[q], (*demandClass).first)
+				sortDue(due[q])
 				for _, i := range rng.Perm(len(due[q])) {
 					core.turns.enter(due[q][i], &core.turns.newcomers)
 				}
@@ -222,10 +224,26 @@ func TestTournament(t *testing.T) {
 				a := n.due[0]
 				r.since, r.delta = r.since+int64(1+rng.Intn(5)), some(10)
 				core.turns.moved(a)
-				slices.SortFunc(due[r.queue], (*demandClass).first)
+				sortDue(due[r.queue])
 			}
 		}
 	}
+}
+
+// sortDue sorts as a queue does by its own rules: priority, the place that its expression gives, age, UID.
+func sortDue(due []*demandClass) {
+	slices.SortFunc(due, func(a, b *demandClass) int {
+		x, y := a.requests[0], b.requests[0]
+		switch {
+		case x.priority != y.priority:
+			return cmp.Compare(y.priority, x.priority)
+		case x.order != y.order:
+			return cmp.Compare(x.order, y.order)
+		case x.since != y.since:
+			return cmp.Compare(x.since, y.since)
+		}
+		return cmp.Compare(x.gang.key.uid, y.gang.key.uid)
+	})
 }
 
 // recount is who is granted when a gang ends, as it was before the tournament was kept: everybody is judged anew who was denied by a queue of

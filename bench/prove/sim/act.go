@@ -507,3 +507,6 @@ func (n *network) keys() [][2]api.Incarnation {
 }
 
 func (l Line) String() string { return fmt.Sprintf("%s %s", l.At, l.Words) }
+
+// ordersOf are spec.order of Queues in the words of a script; "wrong" does not compile.
+var ordersOf = map[string]string{"turn": `int(annotations["example.com/turn"])`, "wrong": "turn"}

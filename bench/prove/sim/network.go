@@ -172,7 +172,12 @@ func describe(e *wire.Envelope) string {
 	switch b := e.Body.(type) {
 	case *wire.Envelope_Reserve:
 		m := b.Reserve
-		return fmt.Sprintf("Reserve %s %s attempt %d demand %s bound %s epoch %d patient %t", m.Gang.Uid, serial(m.Serial), m.Attempt, amounts(m.Demand), amounts(m.Bound), m.TableEpoch, m.Patient)
+		said := fmt.Sprintf("Reserve %s %s attempt %d demand %s bound %s epoch %d patient %t", m.Gang.Uid,
+			serial(m.Serial), m.Attempt, amounts(m.Demand), amounts(m.Bound), m.TableEpoch, m.Patient)
+		if m.Order != nil {
+			said += fmt.Sprint(" place ", *m.Order)
+		}
+		return said
 	case *wire.Envelope_Unreserve:
 		return fmt.Sprintf("Unreserve %s %s attempt %d", b.Unreserve.Gang.Uid, serial(b.Unreserve.Serial), b.Unreserve.Attempt)
 	case *wire.Envelope_Close:

@@ -226,7 +226,7 @@ func (l *workload) makeQueue(name string, spec v1beta1.QueueSpec) {
 }
 
 // spec of a Queue in the words of a script: capability AMOUNTS guarantee AMOUNTS deserved AMOUNTS weight N priority N
-// reclaim never|fair preempts yes|no runtime DURATION delay DURATION kept yes.
+// reclaim never|fair preempts yes|no runtime DURATION delay DURATION kept yes order turn|wrong.
 func spec(after func(word string) string) v1beta1.QueueSpec {
 	s := v1beta1.QueueSpec{Capability: amountsOf(after("capability")), Guarantee: amountsOf(after("guarantee")), Deserved: amountsOf(after("deserved"))}
 	if n, err := strconv.Atoi(after("weight")); err == nil {
@@ -262,11 +262,15 @@ func spec(after func(word string) string) v1beta1.QueueSpec {
 	if after("kept") == "yes" {
 		s.Reclaimable = new(false)
 	}
+	s.Order = ordersOf[after("order")]
 	return s
 }
 
 func (l *workload) makeGroup(name, queue string, least int, priority string, whole bool) {
 	g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	if turn := int(api.BucketOf(name)) % 7; turn > 0 { // by which some queues order their gangs
+		g.Annotations = map[string]string{"example.com/turn": strconv.Itoa(turn - 3)}
+	}
 	g.Spec.Queue = queue
 	g.Spec.SchedulingPolicy.Gang.MinCount = int32(least)
 	g.Spec.PriorityClassName = priority
