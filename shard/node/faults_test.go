@@ -9,12 +9,16 @@ import (
 	scripts "basalt.dev/basalt/bench/prove/script"
 )
 
-// TestFaultsAreSeen: a script sees the bug of this package that the simulator does not find.
+// TestFaultsAreSeen: scripts see those bugs of this package that the simulator does not find, or hardly ever.
 func TestFaultsAreSeen(t *testing.T) {
-	start := func(t *testing.T) scripts.Player { return newScript(t).checked(func(error) {}) }
-	scripts.Sees(t, "promise_claimants", start, func(on bool) {
-		if fault.Set(); on {
-			fault.Set(fault.PromiseReplaced)
-		}
-	})
+	for name, bug := range map[string]fault.Fault{
+		"promise_claimants": fault.PromiseReplaced, "left_unfit": fault.LeftUnjudged,
+	} {
+		start := func(t *testing.T) scripts.Player { return newScript(t).checked(func(error) {}) }
+		scripts.Sees(t, name, start, func(on bool) {
+			if fault.Set(); on {
+				fault.Set(bug)
+			}
+		})
+	}
 }

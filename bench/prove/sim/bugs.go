@@ -13,6 +13,7 @@ var Skipped = map[fault.Fault]string{
 	fault.NodesUnsaid:     "bench/prove/order shows it as nodes-unsaid, and TestFaultsAreSeen of shard/topology plays it",
 	fault.LabelsUnawaited: "bench/prove/order shows it as labels-unawaited, and TestFaultsAreSeen of shard/topology plays it",
 	fault.LogAnewComplete: "bench/prove/order shows it as break-unlisted, and TestFaultsAreSeen of shard/topology plays it",
+	fault.LeftUnjudged:    "one seed in hundreds shows it: TestFaultsAreSeen of shard/node plays it",
 	fault.EvictUnread:     "one seed in thousands shows it: TestEvictUnread plays it",
 	fault.BandThreePasses: "what others borrow is taken back, a moment later: TestFaultsAreSeen of coordinator plays it",
 
@@ -44,7 +45,7 @@ var Bugs = []Bug{
 	{fault.UnboundedBatch, 20}, {fault.EndlessEarmark, 45}, {fault.ForeignInFull, 1},
 	{fault.FloorLost, 4}, {fault.RoleIgnored, 27}, {fault.WrittenUnleased, 1},
 	{fault.JudgedUnseen, 6}, {fault.PlainUnjudged, 11}, {fault.DeletedIsOver, 17}, {fault.GivenUpUntold, 4}, {fault.RowTermsIgnored, 67},
-	{fault.RowsSupport, 11}, {fault.ClaimRowsIgnored, 9}, {fault.DomainUnnamed, 10}, {fault.DomainStale, 18}, {fault.GangUnjudged, 4}, {fault.LeftUnjudged, 361},
+	{fault.RowsSupport, 11}, {fault.ClaimRowsIgnored, 9}, {fault.DomainUnnamed, 10}, {fault.DomainStale, 18}, {fault.GangUnjudged, 4},
 	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4},
 	{fault.PromiseStolen, 31}, {fault.CondemnUnwritten, 31},
 	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
