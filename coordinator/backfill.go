@@ -27,12 +27,12 @@ import (
 //
 //	load 0.85          large  never  small     use   whole nodes: large  never  small     use
 //	without earmarks     201     66    4.7  78.5 %                  264     83    1.8  73.9 %
-//	without limits       199     62   39.6  75.2 %                  300    107   32.0  71.4 %
-//	with limits          162     52    5.7  78.9 %                  270     87    3.8  73.9 %
+//	without limits       205     68   16.2  76.7 %                  315    101    8.9  71.7 %
+//	with limits          178     54    4.5  78.2 %                  259     82    2.5  73.6 %
 //
-// Where the gangs of one queue say 80 seconds, whatever they run, large ones of the others wait 187 and 258, and small
-// ones 5.3 and 4.0. At a load of 1.0, large ones wait longer with limits (332 for 284, 432 for 418) and small ones 10
-// for 70, 5 for 48: there is more in use, by small ones.
+// Where the gangs of one queue say 80 seconds, whatever they run, large ones of the others wait 204 and 261, and small
+// ones 5.0 and 3.1. At a load of 1.0, large ones wait as long with limits as without (342 and 331, 429 and 435), and
+// small ones 8 for 26, 4 for 17.
 //
 // Tried and dropped, as they moved nothing or made large gangs wait longer: to lend as well to who fits beside the
 // gang at its start (184 and 277 minutes on four days, for 140 and 269); to keep windows open while starts are known

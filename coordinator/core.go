@@ -85,7 +85,7 @@ func New(cfg Config, e Elected) *Core {
 	c.mandates = mandates{ledger: &c.ledger, term: e.Term}
 	c.patience = patience{lasts: c.cfg.PatientFor, gangs: map[string]patient{}}
 	c.rights = rights{tree: tree, names: map[string]*namespace{}}
-	c.earmarks = earmarks{turns: &c.turns, after: c.cfg.EarmarkAfter, shortest: c.cfg.EarmarkFor, rest: c.cfg.EarmarkRest}
+	c.earmarks = earmarks{turns: &c.turns, after: c.cfg.EarmarkAfter, shortest: c.cfg.EarmarkFor}
 	c.owners = c.newOwners(e)
 	for _, s := range e.Limits {
 		c.loadLimits(s)
@@ -126,7 +126,6 @@ func (cfg Config) withDefaults() Config {
 	count(&cfg.Asks, 4096)
 	set(&cfg.EarmarkAfter, time.Minute)
 	set(&cfg.EarmarkFor, 10*time.Minute)
-	set(&cfg.EarmarkRest, 2*time.Minute)
 	set(&cfg.ReportEvery, 200*time.Millisecond)
 	set(&cfg.KnownEvery, 30*time.Second)
 	set(&cfg.PatientFor, api.PatientFor)

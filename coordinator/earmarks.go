@@ -21,13 +21,14 @@ import (
 // Therefore an earmark is bounded. Where all that would have to end for it says how long it runs, what is kept is lent
 // meanwhile (backfill.go).
 //
-// In time: earmarks are in force in windows. A window lasts EarmarkFor, or 2, 4 or 8 times that, in the order of the ruler sequence
-// (1 2 1 4 1 2 1 8 ...), as the restarts of Luby, Sinclair and Zuckerman (1993) do where the run time of what is waited for is not
-// known. After each window nothing is kept anywhere for EarmarkRest, and every gang that fits is admitted in the usual order. The
-// windows belong to the whole tree, not to a gang or a queue. So no tenant can make one begin earlier or last longer, by taking turns,
-// by new names or by any priority, and earmarks at several queues of a path cannot fill each other's pauses. A gang that fits waits
-// for an earmark no longer than 8 times EarmarkFor, and a gang gets its turn if what it needs is freed within that time. A gang whose
-// window passed unused goes behind others (earmarkOrder), and it is told when nothing is kept for it.
+// In time: earmarks are in force in windows. A window lasts EarmarkFor, or 2, 4 or 8 times that, in the order of the
+// ruler sequence (1 2 1 4 1 2 1 8 ...), as the restarts of Luby, Sinclair and Zuckerman (1993) do where the run time of
+// what is waited for is not known. After each window nothing is kept anywhere for as long, and every gang that fits is
+// admitted in the usual order: quota is kept for no more than half of the time. The windows belong to the whole tree,
+// not to a gang or a queue. So no tenant can make one begin earlier or last longer, by taking turns, by new names or by
+// any priority, and earmarks at several queues of a path cannot fill each other's pauses. A gang that fits waits for an
+// earmark no longer than 8 times EarmarkFor, and a gang gets its turn if what it needs is freed within that time. A
+// gang whose window passed unused goes behind others (earmarkOrder), and it is told when nothing is kept for it.
 //
 // Against gangs of other queues an earmark stands only while its queue comes first by the rules of lines.go: it takes
 // no queue's share.
@@ -52,8 +53,8 @@ const longestWindow = 3 // doublings of EarmarkFor
 
 // earmarks says for whom each queue keeps quota free, and who may be next. Which queue keeps what stands in queueOrder.
 type earmarks struct {
-	turns                 *tournament
-	after, shortest, rest time.Duration // Config.EarmarkAfter, EarmarkFor, EarmarkRest
+	turns           *tournament
+	after, shortest time.Duration // Config.EarmarkAfter, EarmarkFor
 
 	window window
 	aging  []*request // denied for lack of quota, by the time of the first denial
@@ -62,7 +63,7 @@ type earmarks struct {
 	due    bool       // to be decided again
 }
 
-// lasts returns how long earmarks are in force in the n-th window.
+// lasts returns how long earmarks are in force in the n-th window, and how long the pause after it is.
 func (e *earmarks) lasts(n int) time.Duration {
 	return e.shortest << min(bits.TrailingZeros(uint(n)), longestWindow)
 }
@@ -73,7 +74,7 @@ func (e *earmarks) turn(now time.Time) {
 	switch {
 	case w.n == 0 || now.Before(w.until) || !w.resting && fault.On(fault.EndlessEarmark):
 	case !w.resting:
-		*w = window{n: w.n, resting: true, until: now.Add(e.rest)}
+		*w = window{n: w.n, resting: true, until: now.Add(e.lasts(w.n))}
 		tried := map[*request]bool{}
 		for _, q := range e.at {
 			if r := q.order.earmark; !tried[r] && r.slot >= 0 && r.demandClass != nil {
@@ -98,8 +99,8 @@ func (e *earmarks) note(r *request) string {
 	if !e.window.resting || r.unusedFor == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for %v before quota is kept free again",
-		e.lasts(e.window.n), e.rest)
+	return fmt.Sprintf("; quota was kept free for it for %v, others are admitted for as long "+
+		"before quota is kept free again", e.lasts(e.window.n))
 }
 
 // keeps returns how much of a resource a queue keeps from the request for the one that has its earmark, of a

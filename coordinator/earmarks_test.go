@@ -173,7 +173,7 @@ func TestLargeGangGetsItsTurn(t *testing.T) {
 		within    time.Duration
 	}{
 		{"its own queue", "small", 75, 3 * time.Minute, 10 * time.Minute},
-		{"its own queue, long runs", "small", 75, 50 * time.Minute, 4 * time.Hour},
+		{"its own queue, long runs", "small", 75, 50 * time.Minute, 6 * time.Hour},
 		{"shared with another tenant", "large", 50, 3 * time.Minute, 10 * time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 	h.ask("all", "x", "a", 10, 0, time.Minute)
 	var lasted, rested []time.Duration
 	was, since := h.core.earmarks.window, h.now
-	for range 5 * 3600 {
+	for range 7 * 3600 {
 		h.second()
 		if w := h.core.earmarks.window; w.n != was.n || w.resting != was.resting {
 			if was.n > 0 && was.resting {
@@ -220,14 +220,15 @@ func TestWindowsFollowTheRulerSequence(t *testing.T) {
 		}
 	}
 	m := time.Minute
-	if want := []time.Duration{10 * m, 20 * m, 10 * m, 40 * m, 10 * m, 20 * m, 10 * m, 80 * m, 10 * m}; !slices.Equal(lasted[:9], want) {
+	want := []time.Duration{10 * m, 20 * m, 10 * m, 40 * m, 10 * m, 20 * m, 10 * m, 80 * m}
+	if !slices.Equal(lasted[:8], want) {
 		t.Errorf("windows of %v, want %v", lasted, want)
 	}
-	if slices.Max(rested) != 2*m || slices.Min(rested) != 2*m {
-		t.Errorf("pauses of %v", rested)
+	if !slices.Equal(rested[:7], lasted[:7]) {
+		t.Errorf("pauses of %v after windows of %v", rested, lasted)
 	}
 	h.end("all")
-	for range 2 * 3600 {
+	for range 4 * 3600 {
 		h.second()
 	}
 	if h.core.earmarks.window.n != 0 {

@@ -14,8 +14,7 @@ type Config struct {
 	BatchOps      int           // 120: operations in a transaction (etcd's bound is 128, the fences take some)
 	BatchBytes    int           // 1 MiB: bytes in a transaction of more than one operation, as they are estimated (size.go)
 	EarmarkAfter  time.Duration // 60 s: a request that has been denied for so long gets an earmark
-	EarmarkFor    time.Duration // 10 min: the shortest window of earmarks; the longest is 8 times that
-	EarmarkRest   time.Duration // 2 min: how long nothing is kept after a window
+	EarmarkFor    time.Duration // 10 min: the shortest window of earmarks (earmarks.go)
 	CommitEvery   time.Duration // 0: between two transactions that are not full, so that what comes meanwhile goes together
 	ReportEvery   time.Duration // 200 ms: between two batches of QueueUsages
 	PatientFor    time.Duration // 2 min: how long one gang may be the patient one

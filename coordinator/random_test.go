@@ -311,7 +311,9 @@ func (w *world) elect() {
 	for _, name := range api.SortedKeys(w.shards) {
 		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
 	}
-	w.core = New(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, EarmarkRest: 4 * time.Second, JoinEvery: time.Second, Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3], FirstTable: 100 * time.Millisecond}, e)
+	w.core = New(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, JoinEvery: time.Second,
+		Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3],
+		FirstTable: 100 * time.Millisecond}, e)
 	w.held = nil
 	for _, path := range api.SortedKeys(w.specs) {
 		w.step(w.specs[path])

@@ -276,8 +276,8 @@ func (w *world) act(line string) {
 		l.limits.BatchBytes = number(1)
 	case "ungated": // likewise
 		l.limits.Ungated = true
-	case "earmarks": // AFTER FOR REST: likewise
-		l.limits.EarmarkAfter, l.limits.EarmarkFor, l.limits.EarmarkRest = lasts(1), lasts(2), lasts(3)
+	case "earmarks": // AFTER FOR: likewise
+		l.limits.EarmarkAfter, l.limits.EarmarkFor = lasts(1), lasts(2)
 	case "gather": // of shards and coordinators that start from now on
 		l.gatherIntents, l.gatherGrants = lasts(1), lasts(2)
 	case "pages":

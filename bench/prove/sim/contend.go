@@ -348,7 +348,7 @@ func (d *drawer) lives() bool {
 		return false
 	}
 	d.say("lives")
-	d.say("earmarks 5s 5s 5s") // or who fits would wait for their end
+	d.say("earmarks 5s 5s") // or who fits would wait for their end
 	d.say("mishaps %d", []int{0, 0, 1}[x.below(3)])
 	d.say("gather %s", []string{"0s 0s", "7ms 3ms", "50ms 25ms"}[x.below(3)])
 	for _, name := range []string{"n1", "n3", "n4", "n5", "l1", "l2"} {

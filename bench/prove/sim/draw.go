@@ -77,7 +77,7 @@ func (d *drawer) begin() {
 		d.say("batch 2048")
 	}
 	if bounds.below(2) == 0 {
-		d.say("earmarks 2s 2s 1s")
+		d.say("earmarks 2s 2s")
 	}
 	d.controllers(w.newDie("doors"))
 	d.repelling(w.newDie("repels"))
