@@ -27,7 +27,7 @@ var fits = map[string]struct {
 func (b *builder) asset(name string) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	want, known := fits[name]
-	if dir == "" || !known {
+	if dir == "" || !known || sameFolder(dir, b.bin) { // what is built here would be a link to itself
 		return ""
 	}
 	name, _, _ = strings.Cut(name, "-1.")
@@ -64,4 +64,10 @@ func (b *builder) use(name, asset string) error {
 	}
 	fmt.Fprintf(b.progress, "using %s\n", asset)
 	return b.replace(name, link, asset)
+}
+
+func sameFolder(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
 }

@@ -135,12 +135,14 @@ func TestAssets(t *testing.T) {
 	if said, err := build(t, root, "etcd"); err != nil || said != "" {
 		t.Errorf("used already: %v %q", err, said)
 	}
-	t.Setenv("KUBEBUILDER_ASSETS", "")
-	if _, err := build(t, root, "etcd"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Readlink(Path(root, "etcd")); err == nil {
-		t.Error("the link stays when the variable is gone")
+	for _, dir := range []string{"", filepath.Dir(Path(root, "etcd"))} { // gone, and the folder of what is built here
+		t.Setenv("KUBEBUILDER_ASSETS", dir)
+		if _, err := build(t, root, "etcd"); err != nil {
+			t.Fatal(err)
+		}
+		if to, err := os.Readlink(Path(root, "etcd")); err == nil {
+			t.Errorf("KUBEBUILDER_ASSETS=%q: bin/etcd is a link to %q", dir, to)
+		}
 	}
 }
 
