@@ -206,6 +206,11 @@ func (d *drawer) limits() string {
 
 // limitsOf draws the limits of a queue. Where queues contend, root alone has a capability, and the others deserve parts of it.
 func (d *drawer) limitsOf(name string) string {
+	s := d.amountsOf(name)
+	return s + []string{"", " order turn", " order wrong"}[int(api.BucketOf(s+name))%3]
+}
+
+func (d *drawer) amountsOf(name string) string {
 	x := d.contest
 	switch {
 	case d.contended != nil:
