@@ -74,7 +74,7 @@ func (r *run) judge(ctx context.Context, attacks []Attack, begin, end time.Time,
 		} else {
 			wg.Go(func() { r.judgeAfresh(ctx, bypass, fresh) })
 		}
-		if err := r.poll(ctx, tellingBy, func() error { return r.chargesAgree(ctx, exact) }); err != nil {
+		if err := r.poll(ctx, chargesBy, func() error { return r.chargesAgree(ctx, exact) }); err != nil {
 			problem("charges: %v", err)
 		}
 		if err := r.poll(ctx, tellingBy, func() error {
@@ -166,6 +166,8 @@ func (r *run) judgeAfresh(ctx context.Context, bypass bool, row *Row) {
 		}
 	}
 }
+
+const chargesBy = 3 * time.Minute // until charges agree: a gang that has lost pods keeps theirs for 2 minutes
 
 // chargesAgree compares what runs of the attacker's with what is charged for it. With exact set, no more may be charged
 // than what runs, but for gangs that have pods waiting; where pods were bound past Basalt, they may be charged as well.
