@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Displacements. It is remembered for whom each gang was evicted, and a gang takes nothing from those who displaced it: the gang for which it was
@@ -117,6 +118,9 @@ func (l *ledger) holds(d displacement) bool {
 
 // displace takes note of the gangs that a claim evicts, and of those that lose surplus pods, which they ask for again.
 func (l *ledger) displace(x *claim) {
+	if fault.On(fault.WithoutDisplacement) {
+		return
+	}
 	tooMany := func() bool { return len(l.displacements)+len(x.victims) > displacementsAtMost }
 	if tooMany() {
 		maps.DeleteFunc(l.displacements, func(_ identity, d displacement) bool { return !l.holds(d) })

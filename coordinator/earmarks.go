@@ -220,7 +220,7 @@ func (e *earmarks) rebuild(now time.Time) {
 	}
 	was := e.at
 	e.at = nil
-	if !e.window.resting && len(e.leaves) > 0 {
+	if !e.window.resting && len(e.leaves) > 0 && !fault.On(fault.WithoutEarmarks) {
 		e.turns.tree.updateFair(now)
 		candidates := e.chosen()
 		for _, a := range candidates {

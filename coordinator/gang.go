@@ -225,7 +225,7 @@ func (g *gang) shrink() *wire.Envelope {
 
 // offers is how many a mandate may offer: none for a while after the gang's home refused some.
 func (r *reservation) offers(now time.Time) int {
-	if now.Before(r.refused.Add(stuckFor)) {
+	if now.Before(r.refused.Add(stuckFor)) || fault.On(fault.WithoutSurplus) {
 		return 0
 	}
 	return r.spare()

@@ -1,6 +1,9 @@
 package coordinator
 
-import "basalt.dev/basalt/api"
+import (
+	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
+)
 
 // tolerated is the part of the pool that is admitted above it: one by this.
 const tolerated = 50
@@ -16,10 +19,14 @@ type gate struct {
 // limit returns for how much of a resource gangs are admitted if a tenant asks for more, false for any amount.
 func (g *gate) limit(resource string, of *tenant) (int64, bool) {
 	pool, offered := g.pool.Get(resource)
-	if !offered {
+	if !offered || fault.On(fault.WithoutSupply) {
 		return 0, false
 	}
-	return api.AddSat(pool, max(pool/tolerated, g.idle(resource, of))), true
+	above := pool / tolerated
+	if fault.On(fault.WithoutTolerated) {
+		above = 0
+	}
+	return api.AddSat(pool, max(above, g.idle(resource, of))), true
 }
 
 // idle is how much of what is admitted does not count against a tenant.

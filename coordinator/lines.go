@@ -10,6 +10,7 @@ import (
 	"github.com/google/btree"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Who is next. Room is offered in a tournament: from root down, the child goes first that stands best among its
@@ -98,7 +99,9 @@ func (q *queue) standing(r *request, more api.Resources) standing {
 		s.share = q.use(r.delta, more, q.deserved)
 	default:
 		s.priority = q.limits.priority()
-		s.share = q.surplus(more)
+		if s.share = q.surplus(more); fault.On(fault.WithoutShares) {
+			s.share = 0
+		}
 	}
 	return s
 }

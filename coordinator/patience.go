@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 )
 
 // Patience. A large gang among small ones may never find all its room at once: what is freed is taken before the rest
@@ -55,7 +56,7 @@ func (y *patience) allows(now time.Time, g *gang) bool {
 	kind := deviceOf(g.res.demand)
 	p := y.gangs[kind]
 	switch {
-	case now.Before(g.impatient):
+	case now.Before(g.impatient) || fault.On(fault.WithoutPatience):
 		return false
 	case !g.asksPatience:
 		if p.gang == g {

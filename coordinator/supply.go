@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -182,7 +183,9 @@ func (s *supply) age(now time.Time) {
 				a.Value = max(capped, a.Value-(now-least)) // what became free since may be for who was admitted before
 			}
 		}
-		gate.stale = stale.Positive()
+		if gate.stale = stale.Positive(); fault.On(fault.WithoutIdle) {
+			gate.stale = nil
+		}
 	}
 	if !gate.stale.Fits(was) {
 		s.ledger.turns.freedAt(root)
@@ -193,7 +196,7 @@ func (s *supply) age(now time.Time) {
 func (c *Core) unplacedSeen(now time.Time, from api.Incarnation, m *wire.Unplaced) {
 	g := c.roster.charged[m.GetGangUid()]
 	demand, err := wire.ToResources(m.GetDemand())
-	if c.cfg.Ungated || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() ||
+	if c.cfg.Ungated || fault.On(fault.WithoutUnplaced) || g == nil || g.res.leaving || g.res.attempt != m.GetAttempt() ||
 		c.owners.Table().OwnerOf(g.key.queue) != from || err != nil || sound(demand) != nil {
 		return
 	}
@@ -227,7 +230,9 @@ func (t *tree) lacks(r *request) *shortfall {
 // the request is one of them: autoscalers buy nodes for these, and for no others. Those that no node would take come after all others: perhaps no
 // autoscaler knows of a node for them.
 func (r *request) expect() *shortfall {
-	r.unexpect()
+	if r.unexpect(); fault.On(fault.WithoutExpected) {
+		return nil
+	}
 	for _, d := range r.delta {
 		for p := r.queue; p != nil && d.Value > 0; p = p.parent {
 			limit, limited := p.capability(d.Resource)

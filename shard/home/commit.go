@@ -191,7 +191,7 @@ func (c *Core) prepare(g *gang) {
 		if s.mendBy.IsZero() {
 			s.mendUntil(c.now.Add(c.cfg.MendWithin))
 		}
-		if !c.now.Before(s.mendBy) {
+		if !c.now.Before(s.mendBy) || fault.On(fault.WithoutMend) {
 			c.retreat(g, startOver)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/shard/home/report"
 )
 
@@ -169,7 +170,7 @@ func (c *Core) giveUpIfOverdue(g *gang) bool {
 // after the longest pause.
 func (c *searchers) releaseStalled(g *gang) {
 	s := &g.search
-	if s.sleep == nil || g.charge.patient {
+	if s.sleep == nil || g.charge.patient || fault.On(fault.WithoutStall) {
 		return
 	}
 	if len(g.pick(isHeld)) == 0 {
