@@ -11,8 +11,9 @@ import (
 
 // TestFaultsAreSeen: scripts see those bugs of this package that the simulator does not find, or hardly ever.
 func TestFaultsAreSeen(t *testing.T) {
-	for name, bug := range map[string]fault.Fault{
-		"promise_claimants": fault.PromiseReplaced, "left_unfit": fault.LeftUnjudged,
+	for bug, name := range map[fault.Fault]string{
+		fault.PromiseReplaced: "promise_claimants", fault.LeftUnjudged: "left_unfit",
+		fault.UnsaidLabels: "repel", fault.HeirForgetsTerms: "repel",
 	} {
 		start := func(t *testing.T) scripts.Player { return newScript(t).checked(func(error) {}) }
 		scripts.Sees(t, name, start, func(on bool) {

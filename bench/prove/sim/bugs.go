@@ -9,13 +9,15 @@ import (
 
 // Skipped are the bugs of package api/fault that the simulator cannot show, and why.
 var Skipped = map[fault.Fault]string{
-	fault.StartKept:       "one seed in hundreds shows it: bench/prove/explore shows it always",
-	fault.NodesUnsaid:     "bench/prove/order shows it as nodes-unsaid, and TestFaultsAreSeen of shard/topology plays it",
-	fault.LabelsUnawaited: "bench/prove/order shows it as labels-unawaited, and TestFaultsAreSeen of shard/topology plays it",
-	fault.LogAnewComplete: "bench/prove/order shows it as break-unlisted, and TestFaultsAreSeen of shard/topology plays it",
-	fault.LeftUnjudged:    "one seed in hundreds shows it: TestFaultsAreSeen of shard/node plays it",
-	fault.EvictUnread:     "one seed in thousands shows it: TestEvictUnread plays it",
-	fault.BandThreePasses: "what others borrow is taken back, a moment later: TestFaultsAreSeen of coordinator plays it",
+	fault.StartKept:        "one seed in hundreds shows it: bench/prove/explore shows it always",
+	fault.NodesUnsaid:      "bench/prove/order shows it, and TestFaultsAreSeen of shard/topology plays it",
+	fault.LabelsUnawaited:  "bench/prove/order shows it, and TestFaultsAreSeen of shard/topology plays it",
+	fault.LogAnewComplete:  "bench/prove/order shows it as break-unlisted, and shard/topology plays it",
+	fault.UnsaidLabels:     "one seed in hundreds shows it: TestFaultsAreSeen of shard/node plays it",
+	fault.HeirForgetsTerms: "one seed in hundreds shows it: TestFaultsAreSeen of shard/node plays it",
+	fault.LeftUnjudged:     "one seed in hundreds shows it: TestFaultsAreSeen of shard/node plays it",
+	fault.EvictUnread:      "one seed in thousands shows it: TestEvictUnread plays it",
+	fault.BandThreePasses:  "what others borrow is taken back, a moment later: TestFaultsAreSeen of coordinator plays it",
 
 	fault.PromiseReplaced:     "bench/prove/claims shows it, and TestFaultsAreSeen of shard/node plays it",
 	fault.CondemnBelowMinimum: "bench/prove/explore shows it, and TestFaultsAreSeen of coordinator plays it",
@@ -49,7 +51,7 @@ var Bugs = []Bug{
 	{fault.GangUnjudged, 4},
 	{fault.ClaimForgotten, 7}, {fault.RealShares, 8}, {fault.PruneUnchecked, 4}, {fault.RuntimeForgotten, 4},
 	{fault.PromiseStolen, 31}, {fault.CondemnUnwritten, 31},
-	{fault.UnsaidLabels, 24}, {fault.OneSided, 1}, {fault.HeirForgetsTerms, 113},
+	{fault.OneSided, 1},
 }
 
 // Hunt runs seeds from first on, at most so many and with so many at a time, with a bug switched on, until one fails. It
