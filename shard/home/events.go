@@ -136,29 +136,30 @@ func (c *reports) tellWaiting(g *gang, now report.Reason) {
 // toldOfVolumes bounds the pods of a gang that are told what they wait for.
 const toldOfVolumes = 10
 
-// tellVolumes says at a gang, and at some of its pods, that their nodes are decided and their volumes are not bound, when that has lasted for as
-// long as pods wait before they are told why. It says so in events alone: a condition would change the version of a pod that may be bound any
-// moment.
+// tellVolumes says at a gang, and at some of its pods, that their nodes are decided and their volumes are not bound,
+// when that has lasted for as long as pods wait before they are told why. It says so in events alone: a condition would
+// change the version of a pod that may be bound any moment. So what there is no budget for is said later.
 func (c *reports) tellVolumes(g *gang) {
-	if g.volumesTold {
-		return
-	}
 	if due := g.volumesSince.Add(c.cfg.ConditionAfter); c.now.Before(due) {
 		c.wakeAt(g, due)
 		return
 	}
-	g.volumesTold = true
-	said := event.ObjectEvent{About: aboutGroup(g),
-		Reason: v1beta1.ReasonWaitingForVolumes, Message: report.Short(g.blocked.Message)}
+	var all []event.ObjectEvent
 	if g.group != nil && g.name.Kind != api.ImpliedGroup {
-		c.tell(said)
+		all = append(all, event.ObjectEvent{About: aboutGroup(g), Message: g.blocked.Message})
 	}
 	pods := g.pick((*pod).awaitsVolumes)
 	for _, p := range pods[:min(len(pods), toldOfVolumes)] {
-		said.About = aboutPod(p)
-		said.Message = report.Short(fmt.Sprintf("node %s is chosen, and it waits for %s to be bound: "+
-			"kubectl describe pvc says what its provisioner does", p.node, p.claims()))
-		c.tell(said)
+		all = append(all, event.ObjectEvent{About: aboutPod(p), Message: fmt.Sprintf("node %s is chosen, and it waits for %s "+
+			"to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims())})
+	}
+	for ; g.volumesTold < len(all); g.volumesTold++ {
+		said := all[g.volumesTold]
+		said.Reason, said.Message = v1beta1.ReasonWaitingForVolumes, report.Short(said.Message)
+		if !c.tell(said) {
+			c.wakeAt(g, c.now.Add(c.cfg.ConditionAfter))
+			return
+		}
 	}
 }
 

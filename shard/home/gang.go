@@ -48,7 +48,7 @@ type gang struct {
 	planned   int       // plans that were looked for in domains: the next one looks at others (plan.FindTogether)
 
 	volumesSince  time.Time // since when the volumes of its pods are being bound, before any of these
-	volumesTold   bool      // users were told that this takes long
+	volumesTold   int       // events about this that users were told
 	volumesFailed int       // how often one failed for pods that joined, one time after another
 	trouble       trouble   // with its volumes
 

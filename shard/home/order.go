@@ -50,15 +50,12 @@ func (c *common) orderOf(g *gang) *ordered {
 		return nil
 	}
 	now := ordered{by: by, priority: g.tally.priority, told: g.ordered.told}
-	switch first := oldest(g); {
-	case g.group != nil && g.name.Kind == api.BasaltGroup:
+	if g.group != nil && g.name.Kind == api.BasaltGroup {
 		now.words, now.created = g.group.Words, g.group.Created
-	case first == nil:
+	} else if first := oldest(g); first == nil {
 		return nil // nothing of it was seen yet
-	default:
-		if now.labels, now.created = first.Labels, first.Created; g.group != nil && !g.group.Created.IsZero() {
-			now.created = g.group.Created
-		}
+	} else if now.labels, now.created = first.Labels, first.Created; g.group != nil && !g.group.Created.IsZero() {
+		now.created = g.group.Created
 	}
 	if g.ordered.like(now) {
 		return &g.ordered

@@ -192,10 +192,11 @@ func (s *script) run(line string) []string {
 	coordinator := func(body *wire.Envelope) []string { return from(event.ToCoordinator, body) }
 
 	switch fields[0] {
-	case "config": // [trace] and numbers: inflight= budget= statuses= holdpods= commitpods= volumes=SECONDS levels=LABEL,...
+	// config: [trace] and numbers: inflight= budget= events= statuses= holdpods= commitpods= volumes=SECONDS
+	case "config": // and levels=LABEL,...
 		s.core = logged(New(Config{Self: "a", Strict: true, Tracing: w.has("trace"), InFlight: int(w.num("inflight")), Levels: slices.DeleteFunc(strings.Split(w.value["levels"], ","), func(key string) bool { return key == "" }),
 			VolumesWithin: time.Duration(w.num("volumes")) * time.Second, HoldPods: int(w.num("holdpods")), CommitPods: int(w.num("commitpods")),
-			ConditionBudget: int(w.num("budget")), StatusBudget: int(w.num("statuses"))}))
+			ConditionBudget: int(w.num("budget")), EventBudget: int(w.num("events")), StatusBudget: int(w.num("statuses"))}))
 		return nil
 
 	// table: other buckets go round, and that of `default` to the first; the last idle=N members own none

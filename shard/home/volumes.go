@@ -59,7 +59,7 @@ func (c *Core) volumesReady(g *gang) bool {
 		return true
 	}
 	if g.volumesSince.IsZero() {
-		g.volumesSince, g.volumesTold = c.now, false
+		g.volumesSince, g.volumesTold = c.now, 0
 	}
 	c.searchers.freeSlot(g) // others may search meanwhile
 	waiting, pods := 0, 0

@@ -384,12 +384,14 @@ func (w *world) event(pod, reason, words string) {
 		if err != nil {
 			return err
 		}
+		var others []string
 		for _, e := range list.Items {
 			if e.Reason == reason && strings.Contains(e.Message, words) {
 				return nil
 			}
+			others = append(others, e.Reason+": "+e.Message)
 		}
-		return fmt.Errorf("%d other events", len(list.Items))
+		return fmt.Errorf("other events: %q", others)
 	})
 }
 
