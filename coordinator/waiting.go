@@ -9,46 +9,48 @@ import (
 
 // request is a Reserve that waits, or is about to be judged for the first time.
 type request struct {
-	gang        *gang
-	queue       *queue
-	namespace   string
-	tenant      *tenant
-	who         *who
-	from        api.Incarnation
-	serial      uint64
-	attempt     uint64
-	demand      api.Resources // the whole of what the gang would be charged
-	delta       api.Resources // what that is more than now
-	pods        []uint64      // those that demand is for (roster.go)
-	priority    int64
-	order       int64 // of those of its priority in its queue, the smaller first,
-	ordered     bool  // where the queue's spec.order says so: else it is 0
-	since       int64
-	rank        api.Rank // of an earlier attempt
-	trace       *wire.Trace
-	arrived     time.Time
-	bound       api.Resources // the part of demand that is bound already
-	started     bool          // the gang had its minimum
-	preemptible bool
-	kept        bool // it says that it may not be evicted
-	claims      bool // others may be evicted for it
-	vain        bool // no node would take it
-	least       int
-	runs        int64      // ms after which it is past its limit, from when it is granted; 0: it has none
-	mends       bool       // it asks for pods of its minimum that it lost: without them it does nothing with all it has
-	barred      *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
+	gang      *gang
+	queue     *queue
+	namespace string
+	tenant    *tenant
+	who       *who
+	from      api.Incarnation
+	serial    uint64
+	attempt   uint64
+	demand    api.Resources // the whole of what the gang would be charged
+	delta     api.Resources // what that is more than now
+	pods      []uint64      // those that demand is for (roster.go)
+	priority  int64
+	order     int64 // of those of its priority in its queue, the smaller first, where its spec.order says so (ordered)
+	since     int64
+	rank      api.Rank // of an earlier attempt
+	trace     *wire.Trace
+	arrived   time.Time
+	bound     api.Resources // the part of demand that is bound already
+	least     int
+	runs      int64      // ms after which it is past its limit, from when it is granted; 0: it has none
+	barred    *shortfall // why its namespace may not use the queue, nil when it may (rights.go)
 
 	demandClass *demandClass  // nil while it is barred: it competes with nobody then
 	slot        int           // in Core.ring, -1 when it does not wait any more
 	place       int           // in requests of its namespace
-	expected    bool          // counts in queue.expected or queue.hoped (supply.go)
 	lacking     time.Time     // when it was first denied for lack of quota
-	candidate   bool          // has been denied for so long that it may get an earmark
 	unusedFor   time.Duration // of windows in which quota was kept for it and it did not start (earmarks.go)
 	told        time.Time     // when its home was last told, the zero time while an answer is owed
 	denial      denialText    // what it was told
 	term        int           // the slot in which it would be past its limit if it started now, or never (backfill.go)
 	lends       int64         // for so many ms others may have what is kept for it, 0 for not at all
+
+	// Side by side, so that a request fits into 512 bytes.
+	started     bool // the gang had its minimum
+	preemptible bool
+	kept        bool // it says that it may not be evicted
+	claims      bool // others may be evicted for it
+	vain        bool // no node would take it
+	mends       bool // it asks for pods of its minimum that it lost: without them it does nothing with all it has
+	ordered     bool
+	expected    bool // counts in queue.expected or queue.hoped (supply.go)
+	candidate   bool // has been denied for so long that it may get an earmark
 }
 
 // enqueue lets a request wait. list puts it into its queue's order, once its fields are set.

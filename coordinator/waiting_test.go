@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -180,5 +181,13 @@ func BenchmarkWait(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Requests that wait are allocated and read by the hundred thousand: one of 528 bytes takes 576, and charging took 6 %
+// longer with it.
+func TestRequestIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(request{}); size > 512 {
+		t.Errorf("a request has %d bytes, more than the 512 of its size class", size)
 	}
 }
