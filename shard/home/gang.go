@@ -75,7 +75,7 @@ type object struct {
 	ownerless time.Time // set for an inherited reservation whose PodGroup was not seen yet: since when
 	wantQueue string    // what its objects name now,
 	mismatch  bool      // not all the same
-	ordered   ordered   // among gangs of its priority (order.go)
+	ordered   *ordered  // among gangs of its priority, nil where its queue does not say (order.go)
 }
 
 // objectKind is what a gang is.

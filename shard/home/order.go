@@ -3,6 +3,7 @@ package home
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,12 +32,13 @@ type ordered struct {
 	value  int64
 	failed string // why there is none: it counts as 0
 
-	by       *intake.Order // what it was evaluated by,
-	words    intake.Words  // and from
-	labels   *api.Labels
-	priority int64
-	created  time.Time
-	told     string // of what failed
+	by          *intake.Order     // what it was evaluated by,
+	labels      map[string]string // and from: of its PodGroup,
+	annotations map[string]string
+	ofPod       *api.Labels // or of its oldest pod
+	priority    int64
+	created     time.Time
+	told        string // of what failed
 }
 
 // orderOf returns the place that its queue's expression gives to a gang, nil where it gives none. It evaluates the
@@ -44,38 +46,40 @@ type ordered struct {
 func (c *common) orderOf(g *gang) *ordered {
 	by := c.objects.Order(g.queue)
 	if !by.Valid() {
-		if g.ordered.by != nil {
-			g.ordered = ordered{}
-		}
+		g.ordered = nil
 		return nil
 	}
-	now := ordered{by: by, priority: g.tally.priority, told: g.ordered.told}
+	was := g.ordered
+	now := &ordered{by: by, priority: g.tally.priority}
 	if g.group != nil && g.name.Kind == api.BasaltGroup {
-		now.words, now.created = g.group.Words, g.group.Created
+		now.labels, now.annotations, now.created = g.group.Labels, g.group.Annotations, g.group.Created
 	} else if first := oldest(g); first == nil {
 		return nil // nothing of it was seen yet
-	} else if now.labels, now.created = first.Labels, first.Created; g.group != nil && !g.group.Created.IsZero() {
+	} else if now.ofPod, now.created = first.Labels, first.Created; g.group != nil && !g.group.Created.IsZero() {
 		now.created = g.group.Created
 	}
-	if g.ordered.like(now) {
-		return &g.ordered
+	if was.like(now) {
+		return was
 	}
-	labels, annotations := now.words.Maps()
-	if now.labels != nil {
-		labels = now.labels.Of
+	labels := now.labels
+	if now.ofPod != nil {
+		labels = now.ofPod.Of
 	}
 	var err error
-	if now.value, err = by.Of(labels, annotations, now.priority, now.created); err != nil {
+	if now.value, err = by.Of(labels, now.annotations, now.priority, now.created); err != nil {
 		now.failed = err.Error()
 	}
+	if was != nil {
+		now.told = was.told
+	}
 	g.ordered = now
-	return &g.ordered
+	return now
 }
 
 // like reports whether a gang was evaluated by the same expression, and says the same.
-func (o *ordered) like(p ordered) bool {
-	return o.by == p.by && o.words == p.words && o.labels.Equal(p.labels) && o.priority == p.priority &&
-		o.created.Equal(p.created)
+func (o *ordered) like(p *ordered) bool {
+	return o != nil && o.by == p.by && maps.Equal(o.labels, p.labels) && maps.Equal(o.annotations, p.annotations) &&
+		o.ofPod.Equal(p.ofPod) && o.priority == p.priority && o.created.Equal(p.created)
 }
 
 // oldest returns the oldest pod of a gang that has not finished, nil for none.
@@ -90,10 +94,18 @@ func oldest(g *gang) *pod {
 
 // message returns the value as messages have it.
 func (o *ordered) message() *int64 {
-	if o == nil || o.by == nil {
+	if o == nil {
 		return nil
 	}
 	return new(o.value)
+}
+
+// place is the value, 0 for none.
+func (o *ordered) place() int64 {
+	if o == nil {
+		return 0
+	}
+	return o.value
 }
 
 // sameOrder reports whether an open request says what a gang's place is.
@@ -104,7 +116,7 @@ func (a *reserveCall) sameOrder(now *int64) bool {
 // inQueue orders gangs of one queue as the coordinator does: priority, the queue's expression, age, id. It goes by
 // what was evaluated last, for it is asked of many gangs at once.
 func inQueue(a, b *gang) int {
-	return cmp.Or(cmp.Compare(b.tally.priority, a.tally.priority), cmp.Compare(a.ordered.value, b.ordered.value),
+	return cmp.Or(cmp.Compare(b.tally.priority, a.tally.priority), cmp.Compare(a.ordered.place(), b.ordered.place()),
 		compareGangs(a, b))
 }
 

@@ -52,8 +52,9 @@ type Group struct {
 	StaleAfter time.Duration // spec.staleAfter, 0 for none
 	MaxRuntime time.Duration // spec.maxRuntimeSeconds, 0 for none
 
-	User, Groups string // who made it, as annotations say
-	Words        Words  // its labels and annotations, nothing of another kind
+	User, Groups string            // who made it, as annotations say
+	Labels       map[string]string // what its metadata says, as it was read; nothing of another kind
+	Annotations  map[string]string
 
 	// Of another kind than Basalt's PodGroup:
 	Roles   []api.Role
@@ -147,7 +148,7 @@ func (o *Objects) See(now time.Time, seen *v1beta1.PodGroup, foreign *api.Foreig
 	}
 	g.User, g.Groups = api.UserOf(seen.Annotations)
 	if n.Kind == api.BasaltGroup {
-		g.Words = wordsOf(seen.Labels, seen.Annotations)
+		g.Labels, g.Annotations = seen.Labels, seen.Annotations
 	}
 	g.Class = seen.Spec.PriorityClassName
 	g.Timeout = 0

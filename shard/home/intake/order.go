@@ -1,9 +1,6 @@
 package intake
 
 import (
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"basalt.dev/basalt/api/expression"
@@ -77,8 +74,8 @@ func (o *Objects) Order(queue string) *Order { return o.orders.of[queue] }
 
 // Of returns what an order that is valid makes of a gang.
 func (o *Order) Of(labels, annotations map[string]string, priority int64, created time.Time) (int64, error) {
-	return o.program.Int(expression.Texts(expression.Bounded(labels, MaxOrderWords)), expression.Texts(annotations),
-		expression.Int(priority), expression.Time(created))
+	return o.program.Int(expression.Texts(expression.Bounded(labels, MaxOrderWords)),
+		expression.Texts(expression.Bounded(annotations, MaxOrderWords)), expression.Int(priority), expression.Time(created))
 }
 
 // Valid reports whether gangs have a place by it.
@@ -90,46 +87,4 @@ func (o *Order) Problem() string {
 		return ""
 	}
 	return o.problem
-}
-
-// Words are the labels and annotations of a PodGroup in one string: there are as many as PodGroups, and few are ever
-// read again.
-type Words string
-
-// wordsOf returns those that an expression sees.
-func wordsOf(labels, annotations map[string]string) Words {
-	var b strings.Builder
-	for i, m := range []map[string]string{labels, annotations} {
-		if i > 0 {
-			b.WriteByte(1) // no key begins so
-		}
-		m = expression.Bounded(m, MaxOrderWords)
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			b.WriteString(key + "\x00" + strings.ReplaceAll(m[key], "\x00", "") + "\x00")
-		}
-	}
-	if b.Len() == 1 {
-		return ""
-	}
-	return Words(b.String())
-}
-
-// Maps returns the labels and annotations.
-func (w Words) Maps() (labels, annotations map[string]string) {
-	if w == "" {
-		return nil, nil
-	}
-	out := [2]map[string]string{{}, {}}
-	at, rest := 0, string(w)
-	for rest != "" {
-		if rest[0] == 1 {
-			at, rest = 1, rest[1:]
-			continue
-		}
-		key, value := "", ""
-		key, rest, _ = strings.Cut(rest, "\x00")
-		value, rest, _ = strings.Cut(rest, "\x00")
-		out[at][key] = value
-	}
-	return out[0], out[1]
 }
