@@ -193,13 +193,17 @@ func openPattern(tree *ast.AST) (open ast.Expr) {
 	return open
 }
 
-// Int evaluates an expression of IntType over the values of the language's variables, in their order.
-func (p *Program) Int(values ...Value) (int64, error) {
-	out, _, err := p.program.Eval(p.bind(values))
-	if i, is := out.(types.Int); is && err == nil {
-		return int64(i), nil
+// Int evaluates an expression of IntType over the values of the language's variables, in their order. It also returns
+// what that cost, in the units of MaxCost.
+func (p *Program) Int(values ...Value) (value int64, cost uint64, err error) {
+	out, details, err := p.program.Eval(p.bind(values))
+	if details != nil && details.ActualCost() != nil {
+		cost = *details.ActualCost()
 	}
-	return 0, p.failed(err)
+	if i, is := out.(types.Int); is && err == nil {
+		return int64(i), cost, nil
+	}
+	return 0, cost, p.failed(err)
 }
 
 // Bool evaluates an expression of BoolType.

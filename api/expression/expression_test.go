@@ -55,7 +55,7 @@ func TestInt(t *testing.T) {
 		if p.Text() != text {
 			t.Errorf("%s became %s", text, p.Text())
 		}
-		if got, err := p.Int(gang()...); got != want || err != nil {
+		if got, _, err := p.Int(gang()...); got != want || err != nil {
 			t.Errorf("%s = %d, %v, want %d", text, got, err, want)
 		}
 	}
@@ -147,7 +147,7 @@ func TestEvaluationErrors(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got, err := p.Int(gang()...); err == nil || !strings.HasPrefix(err.Error(), want) || got != 0 {
+		if got, _, err := p.Int(gang()...); err == nil || !strings.HasPrefix(err.Error(), want) || got != 0 {
 			t.Errorf("%s = %d, %v, want %s", text, got, err, want)
 		}
 	}
@@ -164,14 +164,14 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Int(values...); got != MaxEntries || err != nil {
+	if got, _, err := p.Int(values...); got != MaxEntries || err != nil {
 		t.Errorf("%d entries, %v, want %d", got, err, MaxEntries)
 	}
 	p, err = gangs.Compile("'00127' in labels && !('00128' in labels) ? 1 : 2", IntType)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Int(values...); got != 1 || err != nil {
+	if got, _, err := p.Int(values...); got != 1 || err != nil {
 		t.Errorf("others than the first are seen: %d, %v", got, err)
 	}
 	long := "labels[?'x'].orValue(" + strings.Repeat("labels['00000']+", 12) + "'')" // longer than what is estimated
@@ -179,7 +179,7 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Int(values...); got != 0 || fmt.Sprint(err) != "it is too costly, the limit is 10000" {
+	if got, _, err := p.Int(values...); got != 0 || fmt.Sprint(err) != "it is too costly, the limit is 10000" {
 		t.Errorf("%d, %v", got, err)
 	}
 	list := make([]Value, 1000)
@@ -207,7 +207,7 @@ func TestSameAnswerEachTime(t *testing.T) {
 	}
 	words := map[string]bool{}
 	for range 50 {
-		_, err := p.Int(Texts(many), Texts(nil), Int(0), Time(time.Time{}))
+		_, _, err := p.Int(Texts(many), Texts(nil), Int(0), Time(time.Time{}))
 		words[fmt.Sprint(err)] = true
 	}
 	if len(words) != 1 {
@@ -230,7 +230,7 @@ func FuzzCompile(f *testing.F) {
 			}
 			return
 		}
-		if _, err := p.Int(gang()...); err != nil && strings.Contains(err.Error(), "internal error") {
+		if _, _, err := p.Int(gang()...); err != nil && strings.Contains(err.Error(), "internal error") {
 			t.Errorf("%q: %v", s, err)
 		}
 	})
@@ -244,7 +244,7 @@ func BenchmarkInt(b *testing.B) {
 	values := gang()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Int(values...); err != nil {
+		if _, _, err := p.Int(values...); err != nil {
 			b.Fatal(err)
 		}
 	}

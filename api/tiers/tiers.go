@@ -188,7 +188,7 @@ func (r *rules) tiersOf(n *api.Node) api.Tiers {
 	out := make(api.Tiers, len(r.classes))
 	for i := range r.classes {
 		c := &r.classes[i]
-		tier, err := c.nodes.Int(values...)
+		tier, _, err := c.nodes.Int(values...)
 		if err == nil && (tier < 0 || tier > api.LastTier) {
 			err = fmt.Errorf("it is %d: a tier is 0 to %d", tier, api.LastTier)
 		}

@@ -65,7 +65,8 @@ func New(cfg Config) *Core {
 	c.census = &census{common: base, clusterNodes: map[string]*api.Node{}, foreign: map[string]*foreignOn{},
 		priorities: map[string]int64{}}
 	c.evictions = &evictions{common: base}
-	c.pacing = &pacing{common: base, editLines: map[string][]*gang{}, editing: fair.Budget{Rate: editedPods}}
+	c.pacing = &pacing{common: base, editLines: map[string][]*gang{}, editing: fair.Budget{Rate: editedPods},
+		ordering: fair.Budget{Rate: orderedCost}}
 	c.shards = &shards{common: base, summaries: map[api.Incarnation]*summary{}}
 	c.rules = &rules{common: base, shards: c.shards,
 		topology: view, unjudged: map[string]*gang{},
@@ -146,13 +147,17 @@ func (c *Core) Step(now time.Time, ev event.Event) {
 			c.reports.queues.Seen(q)
 			c.resolveQueues(c.objects.SeeQueue(q.Name, string(q.UID), q.Labels[api.LabelVolcanoQueue], q.DeletionTimestamp != nil))
 			c.seeTimes(q.Name, string(q.UID), &q.Spec)
-			c.reports.seeOrder(q.Name, string(q.UID), &q.Spec)
+			if c.reports.seeOrder(q.Name, string(q.UID), &q.Spec) {
+				c.pacing.reorder(q.Name)
+			}
 		}
 	case event.QueueGone:
 		c.reports.queues.Gone(e.Name, e.UID)
 		c.resolveQueues(c.objects.DropQueue(e.Name, e.UID))
 		c.seeTimes(e.Name, e.UID, nil)
-		c.reports.seeOrder(e.Name, e.UID, nil)
+		if c.reports.seeOrder(e.Name, e.UID, nil) {
+			c.pacing.reorder(e.Name)
+		}
 	case event.BudgetSeen:
 		c.evictions.onBudgetSeen(e.Budget)
 	case event.BudgetGone:
@@ -242,13 +247,14 @@ func (c *Core) onTick() {
 	c.searchers.wakeSleepers()
 	c.pacing.startEdited()
 	c.pacing.editing.Forget(c.now)
+	c.pacing.ordering.Forget(c.now)
 	c.sent.Forget(c.now)
 	c.claims.plans.Forget(c.now)
 	c.lookAtLarge(true)
 	c.reports.eventsSpent.Forget(c.now)
 	c.evictions.budgets.Forget(c.now)
 	c.reasons.endLateExplained()
-	c.reports.lookAtReordered()
+	c.pacing.lookAtReordered()
 	c.reports.lookAtPositions()
 	c.reports.publishWaiting()
 	c.drainDirty()

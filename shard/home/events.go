@@ -150,8 +150,8 @@ func (c *reports) tellVolumes(g *gang) {
 	}
 	pods := g.pick((*pod).awaitsVolumes)
 	for _, p := range pods[:min(len(pods), toldOfVolumes)] {
-		all = append(all, event.ObjectEvent{About: aboutPod(p), Message: fmt.Sprintf("node %s is chosen, and it waits for %s "+
-			"to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims())})
+		all = append(all, event.ObjectEvent{About: aboutPod(p), Message: fmt.Sprintf("node %s is chosen, and it waits for "+
+			"%s to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims())})
 	}
 	for ; g.volumesTold < len(all); g.volumesTold++ {
 		said := all[g.volumesTold]

@@ -23,9 +23,18 @@ import (
 // A gang that waits asks anew when its value is another one, as often as it may for any edit (pacing.go). When the
 // Queue is edited, orderedByTick of its waiting gangs are looked at each Tick, for there may be 100,000. A gang that
 // has started is left alone: its next request, for pods that it lacks, says what its value is then.
-
-// orderedByTick is how many gangs are looked at in a Tick because somebody edited the order of their queue.
-const orderedByTick = 200
+//
+// Tenants edit labels as often as they like, and an evaluation may take 0.7 ms. So what it costs to find places anew is
+// limited for each namespace; gangs for which it has too little keep their places until they are looked at.
+const (
+	// orderedByTick is how many gangs are looked at in a Tick because their place is to be found anew.
+	orderedByTick = 200
+	// orderedCost is what a namespace may spend in a second on places that are found anew, in units of
+	// intake.MaxOrderCost. It takes about 65 ms.
+	orderedCost = 100 * intake.MaxOrderCost
+	// orderRead is what it costs to read the labels and annotations of a gang.
+	orderRead = intake.MaxOrderCost / 100
+)
 
 // ordered is the place that its queue's expression gives to a gang.
 type ordered struct {
@@ -39,11 +48,12 @@ type ordered struct {
 	priority    int64
 	created     time.Time
 	told        string // of what failed
+	waits       bool   // in pacing.reordered, for its namespace has spent too much
 }
 
 // orderOf returns the place that its queue's expression gives to a gang, nil where it gives none. It evaluates the
 // expression if the gang is not what it was.
-func (c *common) orderOf(g *gang) *ordered {
+func (c *pacing) orderOf(g *gang) *ordered {
 	by := c.objects.Order(g.queue)
 	if !by.Valid() {
 		g.ordered = nil
@@ -61,16 +71,24 @@ func (c *common) orderOf(g *gang) *ordered {
 	if was.like(now) {
 		return was
 	}
+	if was != nil && c.ordering.Spent(c.now, g.name.Namespace) >= orderedCost {
+		if !was.waits {
+			was.waits = true
+			c.reordered = append(c.reordered, g)
+		}
+		return was
+	}
 	labels := now.labels
 	if now.ofPod != nil {
 		labels = now.ofPod.Of
 	}
-	var err error
-	if now.value, err = by.Of(labels, now.annotations, now.priority, now.created); err != nil {
+	place, cost, err := by.Of(labels, now.annotations, now.priority, now.created)
+	if now.value = place; err != nil {
 		now.failed = err.Error()
 	}
 	if was != nil {
 		now.told = was.told
+		c.ordering.Spend(c.now, g.name.Namespace, orderRead+int64(cost))
 	}
 	g.ordered = now
 	return now
@@ -120,13 +138,19 @@ func inQueue(a, b *gang) int {
 		compareGangs(a, b))
 }
 
-// seeOrder takes note of what a Queue says of the order of its gangs, nil for one that is gone.
-func (c *reports) seeOrder(queue, uid string, spec *v1beta1.QueueSpec) {
+// seeOrder takes note of what a Queue says of the order of its gangs, nil for one that is gone, and reports whether it
+// said something else before.
+func (c *reports) seeOrder(queue, uid string, spec *v1beta1.QueueSpec) bool {
 	if !c.objects.SeeOrder(queue, uid, spec) {
-		return
+		return false
 	}
 	said := c.objects.Order(queue)
 	c.queues.Orders(queue, said != nil, said.Problem())
+	return true
+}
+
+// reorder has the places of a queue's gangs found anew.
+func (c *pacing) reorder(queue string) {
 	for _, g := range c.gangs {
 		if g.queue == queue && !g.started {
 			c.reordered = append(c.reordered, g)
@@ -136,14 +160,24 @@ func (c *reports) seeOrder(queue, uid string, spec *v1beta1.QueueSpec) {
 	c.reordered = slices.Compact(c.reordered)
 }
 
-// lookAtReordered has some of those gangs looked at whose queue was edited.
-func (c *reports) lookAtReordered() {
+// lookAtReordered has some of the gangs looked at whose place is to be found anew. Those for which their namespace has
+// spent too much go on waiting.
+func (c *pacing) lookAtReordered() {
 	n := min(len(c.reordered), orderedByTick)
-	for _, g := range c.reordered[:n] {
-		c.touch(g)
-	}
-	clear(c.reordered[:n])
+	looked := c.reordered[:n]
 	c.reordered = c.reordered[n:]
+	for _, g := range looked {
+		switch o := g.ordered; {
+		case g.dropped:
+		case o != nil && c.ordering.Spent(c.now, g.name.Namespace) >= orderedCost:
+			o.waits = true
+			c.reordered = append(c.reordered, g)
+		default:
+			if c.touch(g); o != nil {
+				o.waits = false
+			}
+		}
+	}
 }
 
 // tellOrder says at a gang that its queue's expression fails for it: once for each way in which it does.

@@ -26,6 +26,8 @@ type pacing struct {
 
 	editLines map[string][]*gang // that wait to start over, by namespace (pacing.go)
 	editing   fair.Budget        // pods that start over
+	ordering  fair.Budget        // cost of places that are found anew, and
+	reordered []*gang            // whose place is to be found anew (order.go)
 }
 
 const (

@@ -2,6 +2,7 @@ package home
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -255,6 +256,68 @@ func TestEditsSpendTheBudgetOfASecond(t *testing.T) {
 	e.step(event.Tick{})
 	if n := e.asked["small"] - before; n != 1 {
 		t.Errorf("a second later, it was requested anew %d times", n)
+	}
+}
+
+// TestOrdersAreFoundAnewAtABoundedRate: whatever a tenant edits of what its queue's expression sees, and however often;
+// what it said last counts, and nobody else waits.
+func TestOrdersAreFoundAnewAtABoundedRate(t *testing.T) {
+	e := newEditor(true)
+	e.step(event.QueueSeen{Queue: &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q", UID: "q"},
+		Spec: v1beta1.QueueSpec{Order: "labels.all(k, k in labels && labels[k] == labels[k]) ? int(labels['edit']) : 0"}}})
+	group := func(namespace, name string, edit int) {
+		g := &v1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name),
+			Labels: map[string]string{"edit": strconv.Itoa(edit)}}}
+		for i := range 50 {
+			g.Labels[fmt.Sprintf("l%02d", i)] = strings.Repeat("x", 63)
+		}
+		g.Spec.Queue, g.Spec.SchedulingPolicy.Gang.MinCount = "q", 1
+		e.step(event.PodGroupSeen{PodGroup: g})
+	}
+	gang := func(namespace, name string) *gang {
+		group(namespace, name, 0)
+		e.pod(api.Pod{UID: name + "-0", Namespace: namespace, Name: name + "-0", Group: name})
+		return e.core.gangs[name]
+	}
+	const gangs, seconds, perSecond = 64, 4, 5000
+	var all []*ordered
+	honest := gang("honest", "h")
+	for i := range gangs {
+		all = append(all, gang("evil", fmt.Sprint("g", i)).ordered)
+	}
+	found := 0
+	for n := range seconds * perSecond {
+		e.now = e.now.Add(time.Second / perSecond)
+		group("evil", fmt.Sprint("g", n%gangs), n)
+		if e.step(event.Drained{}); n%100 == 0 {
+			e.step(event.Tick{})
+			if group("honest", "h", n); honest.ordered.value != int64(n) {
+				t.Fatalf("the place of a gang of another namespace is %d after edit %d", honest.ordered.value, n)
+			}
+		}
+		for i, was := range all {
+			if now := e.core.gangs[fmt.Sprint("g", i)].ordered; now != was {
+				all[i] = now
+				found++
+			}
+		}
+	}
+	// One costs more than 10 for each of its 51 labels, and what a second gives may be spent at once at first.
+	if most := (seconds + 1) * orderedCost / (orderRead + 51*10); found > most || found < most/2 {
+		t.Errorf("%d places were found anew in %d s, at most %d should", found, seconds, most)
+	}
+	for range 50 {
+		e.now = e.now.Add(100 * time.Millisecond)
+		e.step(event.Tick{})
+	}
+	for i := range gangs {
+		want := int64((seconds*perSecond-1-i)/gangs*gangs + i)
+		if now := e.core.gangs[fmt.Sprint("g", i)].ordered; now.value != want || now.waits {
+			t.Errorf("the place of gang %d is %d after edit %d", i, now.value, want)
+		}
+	}
+	if n := len(e.core.pacing.reordered); n > 0 {
+		t.Errorf("%d gangs still wait for their places", n)
 	}
 }
 

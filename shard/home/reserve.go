@@ -42,7 +42,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
 		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
-		runs: c.runsFor(g), order: c.orderOf(g).message(),
+		runs: c.runsFor(g), order: c.pacing.orderOf(g).message(),
 	}
 	if !growth && len(pods) > 0 {
 		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
@@ -147,7 +147,7 @@ func (c *Core) await(g *gang) {
 		}
 		return
 	}
-	order := c.orderOf(g)
+	order := c.pacing.orderOf(g)
 	c.reports.tellOrder(g, order)
 	moved := !a.sameOrder(order.message()) && g.claim == nil && !g.charge.claimed()
 	if moved || !g.stillWanted(a) {

@@ -34,7 +34,6 @@ type reports struct {
 	eventsSpent fair.Budget
 	positionsAt time.Time
 	inPosition  []*gang                         // those with a position
-	reordered   []*gang                         // whose queue got another spec.order, until they are looked at
 	controllers recent[ofController, time.Time] // what they were told of their pods, and when
 }
 

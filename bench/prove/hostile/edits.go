@@ -14,6 +14,9 @@ import (
 	"basalt.dev/basalt/api/wait"
 )
 
+// costlyOrder is the order of the attacker's queues: about as costly as one may be for a gang of the attack "order".
+const costlyOrder = `labels.all(k, k in annotations && labels[k] == annotations[k]) ? 1 : 2`
+
 // edits are attacks that change objects under Basalt's hands.
 var edits = []Attack{
 	{Name: "min-count", About: "the minCount of PodGroups goes up and down all the time", run: func(ctx context.Context, s *strike) {
@@ -118,6 +121,7 @@ var edits = []Attack{
 			_ = s.patchGroup(ctx, s.name(i%groups), fmt.Sprintf(`{"metadata":{"labels":{"edit":"%d"}}}`, i))
 		})
 	}},
+	{Name: "order", About: "labels that the order of the queue takes long to read, edited all the time", run: editOrder},
 	{Name: "status", About: "a time in a PodGroup's status that the API server takes and Go's decoder does not, and stamps of far epochs", Right: "podgroups/status", run: func(ctx context.Context, s *strike) {
 		status := func(i int, body string) {
 			_ = s.group(ctx, s.name(i), s.Queue, 5)
@@ -132,4 +136,26 @@ var edits = []Attack{
 			_, _ = s.create(ctx, of(s.pod(fmt.Sprintf("%s-pod-%d", s.prefix, i)), s.name(i%4)))
 		})
 	}},
+}
+
+// editOrder edits gangs of which the order of their queue reads as much as it may.
+func editOrder(ctx context.Context, s *strike) {
+	const groups = 64
+	for i := range groups {
+		name := s.name(i)
+		_ = s.group(ctx, name, s.Queue, 3, func(g *v1beta1.PodGroup) {
+			g.Labels, g.Annotations = map[string]string{}, map[string]string{}
+			for j := range 55 {
+				key := fmt.Sprintf("k%03d", j)
+				g.Labels[key], g.Annotations[key] = long(63, j), long(63, j)
+			}
+		})
+		for j := range 3 {
+			_, _ = s.create(ctx, of(ask(s.pod(fmt.Sprintf("%s-%d", name, j)), milli(s.QueueCPU/2)), name))
+		}
+	}
+	s.each(ctx, 1<<30, 4, func(i int, _ *rand.Rand) {
+		body := fmt.Sprintf(`{"metadata":{"labels":{"edit":"%d"},"annotations":{"edit":"%d"}}}`, i, i)
+		_ = s.patchGroup(ctx, s.name(i%groups), body)
+	})
 }

@@ -28,7 +28,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"basalt.dev/basalt/api/audit"
@@ -335,15 +334,14 @@ func (r *run) createQueue(ctx context.Context, q queue) error {
 		o.Spec.PreemptionPolicy = v1beta1.PreemptLowerPriority
 		o.Spec.PreemptMinRuntime, o.Spec.PreemptionDelay = &metav1.Duration{}, &metav1.Duration{}
 	}
+	if q.tenant == evil {
+		o.Spec.Order = costlyOrder
+	}
+	if q.tenant != "" {
+		o.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelMetadataName: q.tenant}}
+	}
 	if err := r.admin.Basalt.Post().Resource("queues").Body(o).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("create queue %s: %w", q.name, err)
-	}
-	if q.tenant == "" {
-		return nil
-	}
-	body := fmt.Sprintf(`{"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}`, q.tenant)
-	if err := r.admin.Basalt.Patch(types.MergePatchType).Resource("queues").Name(q.name).Body([]byte(body)).Do(ctx).Error(); err != nil {
-		return fmt.Errorf("restrict queue %s: %w", q.name, err)
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ type Order struct {
 // MaxOrderWords is how many bytes of labels an expression sees of a gang, and how many of annotations, keys included.
 const MaxOrderWords = 4096
 
+// MaxOrderCost is what an evaluation may cost.
+const MaxOrderCost = expression.MaxCost
+
 // orderLanguage returns what spec.order may say. It is made when the first Queue says something.
 func (o *Objects) orderLanguage() *expression.Language {
 	if o.orders.language == nil {
@@ -72,8 +75,9 @@ func (o *Objects) SeeOrder(name, uid string, spec *v1beta1.QueueSpec) bool {
 // Order returns what a Queue says of the order of its gangs, nil for nothing. It is valid or says why it is not.
 func (o *Objects) Order(queue string) *Order { return o.orders.of[queue] }
 
-// Of returns what an order that is valid makes of a gang.
-func (o *Order) Of(labels, annotations map[string]string, priority int64, created time.Time) (int64, error) {
+// Of returns what an order that is valid makes of a gang, and what that cost, in the units of MaxOrderCost.
+func (o *Order) Of(labels, annotations map[string]string, priority int64, created time.Time) (
+	place int64, cost uint64, err error) {
 	return o.program.Int(expression.Texts(expression.Bounded(labels, MaxOrderWords)),
 		expression.Texts(expression.Bounded(annotations, MaxOrderWords)), expression.Int(priority), expression.Time(created))
 }
