@@ -6,7 +6,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/wire"
 )
 
@@ -234,16 +238,42 @@ func amountsOf(u *wire.QueueUsage) (out []QueueResource) {
 // Text says all of it, for people.
 func (w *WhyQueue) Text(now time.Time) string {
 	var b strings.Builder
-	row := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-8s %s\n", what, fmt.Sprintf(format, args...))
+	fmt.Fprintf(&b, "queue %s: %s\n", w.Queue, w.Counts())
+	rows(w.Rows(now)).write(&b)
+	if len(w.Amounts) > 0 {
+		table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(table, "\nRESOURCE\tCHARGED\tYIELDING\tPROMISED\tWANTED\tFAIR SHARE\tGUARANTEE\tDESERVED\tCAPABILITY")
+		for _, q := range w.Amounts {
+			cells := []string{q.Resource, q.Charged, q.Yielding, q.Promised, q.Wanted, q.FairShare, q.Guarantee,
+				q.Deserved, q.Capability}
+			for i := range cells {
+				if cells[i] == "" {
+					cells[i] = "-"
+				}
+			}
+			fmt.Fprintln(table, strings.Join(cells, "\t"))
+		}
+		_ = table.Flush()
 	}
+	w.above(&b)
+	return b.String()
+}
+
+// Counts says how many gangs there are.
+func (q *QueueStands) Counts() string {
+	return fmt.Sprintf("%s charged, %s", gangsAre(q.Admitted), waits(q.Waiting))
+}
+
+// Rows says all but the amounts.
+func (w *WhyQueue) Rows(now time.Time) []Row {
+	var out rows
+	row := out.add
 	named := func(gang string) string {
 		if gang == "" {
 			return "a gang of another namespace"
 		}
 		return gang
 	}
-	fmt.Fprintf(&b, "queue %s: %s charged, %s\n", w.Queue, gangsAre(w.Admitted), waits(w.Waiting))
 	row("ready", "%s: %s", w.Ready, w.Message)
 	if w.WeightedShare > 0 {
 		row("share", "%s", share(w.WeightedShare))
@@ -275,22 +305,7 @@ func (w *WhyQueue) Text(now time.Time) string {
 	if w.MoreClaims > 0 {
 		row("", "and %d more claims", w.MoreClaims)
 	}
-	if len(w.Amounts) > 0 {
-		table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(table, "\nRESOURCE\tCHARGED\tYIELDING\tPROMISED\tWANTED\tFAIR SHARE\tGUARANTEE\tDESERVED\tCAPABILITY")
-		for _, q := range w.Amounts {
-			cells := []string{q.Resource, q.Charged, q.Yielding, q.Promised, q.Wanted, q.FairShare, q.Guarantee, q.Deserved, q.Capability}
-			for i := range cells {
-				if cells[i] == "" {
-					cells[i] = "-"
-				}
-			}
-			fmt.Fprintln(table, strings.Join(cells, "\t"))
-		}
-		_ = table.Flush()
-	}
-	w.above(&b)
-	return b.String()
+	return out
 }
 
 func gangsAre(n int) string {
@@ -359,4 +374,48 @@ func charges(amounts []QueueResource) string {
 		out = append(out, text)
 	}
 	return strings.Join(out, ", ")
+}
+
+// OfQueue returns what the status of a Queue says.
+func OfQueue(q *v1beta1.Queue) *WhyQueue {
+	w := &WhyQueue{QueueStands: QueueStands{Queue: q.Name, Message: "Basalt has not seen it yet"}}
+	s := q.Status
+	if s == nil {
+		return w
+	}
+	w.Message, w.WeightedShare = "", int(s.WeightedShare)
+	w.Admitted, w.Waiting = int(s.AdmittedGangs), int(s.WaitingGangs)
+	if c := meta.FindStatusCondition(s.Conditions, v1beta1.ConditionReady); c != nil {
+		w.Ready, w.Message = c.Reason, c.Message
+	}
+	of := map[string]*QueueResource{}
+	for _, list := range []struct {
+		amounts corev1.ResourceList
+		field   func(*QueueResource) *string
+	}{
+		{s.Charged, func(r *QueueResource) *string { return &r.Charged }},
+		{s.Yielding, func(r *QueueResource) *string { return &r.Yielding }},
+		{s.Promised, func(r *QueueResource) *string { return &r.Promised }},
+		{s.Wanted, func(r *QueueResource) *string { return &r.Wanted }},
+		{s.FairShare, func(r *QueueResource) *string { return &r.FairShare }},
+		{s.Limits.Guarantee, func(r *QueueResource) *string { return &r.Guarantee }},
+		{s.Limits.Deserved, func(r *QueueResource) *string { return &r.Deserved }},
+		{s.Limits.Capability, func(r *QueueResource) *string { return &r.Capability }},
+	} {
+		for name, amount := range list.amounts {
+			what := string(name)
+			if of[what] == nil {
+				of[what] = &QueueResource{Resource: what}
+			}
+			text := amount.String()
+			if v, err := api.FromQuantity(what, amount, true); err == nil {
+				text = api.FormatAmount(what, v)
+			}
+			*list.field(of[what]) = text
+		}
+	}
+	for _, what := range api.SortedKeys(of) {
+		w.Amounts = append(w.Amounts, *of[what])
+	}
+	return w
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
@@ -153,30 +154,74 @@ func OfEnded(p *corev1.Pod) *wire.WhyReply {
 		CreatedUnixMs: p.CreationTimestamp.UnixMilli(), Pods: 1, MinCount: 1}
 }
 
+// OfPodGroup returns what the status of a PodGroup says.
+func OfPodGroup(g *v1beta1.PodGroup) *Why {
+	w := &Why{Namespace: g.Namespace, Name: g.Name, Gang: "PodGroup " + g.Namespace + "/" + g.Name,
+		Queue: g.Spec.Queue, Created: g.CreationTimestamp.Time, MinCount: int(g.Spec.SchedulingPolicy.Gang.MinCount)}
+	s := g.Status
+	if s == nil {
+		w.Message = "Basalt has not seen it yet"
+		return w
+	}
+	w.Queue, w.Pods, w.Bound, w.Position = s.Queue, int(s.Pods), int(s.Bound), int(s.Position)
+	w.Reason, w.Message = s.Reason, s.Message
+	w.Started = meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled)
+	return w
+}
+
 // Line says it in one line.
 func (w *Why) Line() string {
 	gang := w.Gang
 	if gang == "" {
 		gang = w.Namespace + "/" + w.Name
 	}
+	return gang + " " + w.Stands()
+}
+
+// Stands says the same without the name of the gang.
+func (w *Why) Stands() string {
 	switch {
 	case w.Reason == v1beta1.ReasonFinished:
-		return fmt.Sprintf("%s has finished: %s", gang, w.Message)
+		return "has finished: " + w.Message
 	case w.Started && w.Message == "":
-		return fmt.Sprintf("%s has started: %d of %d pods are bound", gang, w.Bound, w.Pods)
+		return fmt.Sprintf("has started: %d of %d pods are bound", w.Bound, w.Pods)
 	case w.Started:
-		return fmt.Sprintf("%s has started, and further pods wait: %s", gang, w.Message)
+		return "has started, and further pods wait: " + w.Message
 	}
-	return fmt.Sprintf("%s waits: %s", gang, w.Message)
+	return "waits: " + w.Message
+}
+
+// Row is one thing that an answer says, for people.
+type Row struct {
+	What string // in one word; empty for one that goes on with the row before
+	Text string
+}
+
+// rows are collected by the functions that say an answer.
+type rows []Row
+
+func (r *rows) add(what, format string, args ...any) {
+	*r = append(*r, Row{what, fmt.Sprintf(format, args...)})
+}
+
+func (r rows) write(b *strings.Builder) {
+	for _, row := range r {
+		fmt.Fprintf(b, "  %-8s %s\n", row.What, row.Text)
+	}
 }
 
 // Text says all of it, for people. Wide names every reason of the nodes.
 func (w *Why) Text(now time.Time, wide bool) string {
 	var b strings.Builder
-	row := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-8s %s\n", what, fmt.Sprintf(format, args...))
-	}
 	fmt.Fprintln(&b, w.Line())
+	rows(w.Rows(now, wide)).write(&b)
+	return b.String()
+}
+
+// Rows says all but what Line says.
+func (w *Why) Rows(now time.Time, wide bool) []Row {
+	var out rows
+	row := out.add
 	since := fmt.Sprintf("%s (%s ago)", w.Created.Format(time.RFC3339), ago(now, w.Created))
 	if w.Complete != nil {
 		since += fmt.Sprintf(", complete for %s", ago(now, *w.Complete))
@@ -242,7 +287,7 @@ func (w *Why) Text(now time.Time, wide bool) string {
 	if w.Next != "" {
 		row("next", "%s", w.Next)
 	}
-	return b.String()
+	return out
 }
 
 // placeOf says the place of a gang among those of its queue, "" for one that does not wait, and why that may be so.

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,6 +35,12 @@ type user struct {
 
 // register registers the flags that kubectl has, too.
 func (u *user) register(cmd *cobra.Command, outputs string) {
+	u.registerAccess(cmd)
+	cmd.Flags().StringVarP(&u.output, "output", "o", "", outputs)
+}
+
+// registerAccess registers those that say which cluster, and who asks.
+func (u *user) registerAccess(cmd *cobra.Command) {
 	u.rules = clientcmd.NewDefaultClientConfigLoadingRules()
 	f := cmd.Flags()
 	f.StringVar(&u.rules.ExplicitPath, "kubeconfig", "", "kubeconfig file; if empty, $KUBECONFIG or ~/.kube/config")
@@ -43,7 +48,6 @@ func (u *user) register(cmd *cobra.Command, outputs string) {
 	f.StringVarP(&u.overrides.Context.Namespace, "namespace", "n", "", "namespace; if empty, that of the context")
 	f.StringVar(&u.overrides.AuthInfo.Impersonate, "as", "", "ask as this user, if you may impersonate")
 	f.StringVar(&u.overrides.AuthInfo.Token, "token", "", "bearer token, in place of what the kubeconfig has")
-	f.StringVarP(&u.output, "output", "o", "", outputs)
 }
 
 // config returns what to reach the API server with, and the namespace.
@@ -177,14 +181,7 @@ func fromObjects(ctx context.Context, config *rest.Config, namespace, name strin
 	err = clients.Basalt.Get().Namespace(namespace).Resource("podgroups").Name(name).Do(ctx).Into(&g)
 	switch {
 	case err == nil:
-		w.Gang, w.Queue, w.Created, w.MinCount = "PodGroup "+namespace+"/"+name, g.Spec.Queue, g.CreationTimestamp.Time, int(g.Spec.SchedulingPolicy.Gang.MinCount)
-		if s := g.Status; s != nil {
-			w.Queue, w.Pods, w.Bound, w.Reason, w.Message, w.Position = s.Queue, int(s.Pods), int(s.Bound), s.Reason, s.Message, int(s.Position)
-			w.Started = meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionPodGroupInitiallyScheduled)
-		} else {
-			w.Message = "Basalt has not seen it yet"
-		}
-		return w, nil
+		return visibility.OfPodGroup(&g), nil
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("read PodGroup %s/%s: %w", namespace, name, err)
 	}
