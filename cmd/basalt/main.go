@@ -1,7 +1,7 @@
 // Command basalt is everything that runs in production: `basalt shard`, `basalt coordinator`, `basalt certs`; what an
 // operator needs: `basalt status`, `basalt drain`, `basalt config`, `basalt store`, `basalt audit`, `basalt migrate`,
-// `basalt uninstall` and `basalt version`; and what every user does: `basalt why` and `basalt queue`. What needs a
-// kubeconfig alone is a command of kubectl as well when the program is also installed as kubectl-basalt.
+// `basalt uninstall` and `basalt version`; and what every user does: `basalt why`, `basalt queue` and `basalt console`.
+// What needs a kubeconfig alone is a command of kubectl as well when the program is also installed as kubectl-basalt.
 package main
 
 import (
@@ -63,7 +63,7 @@ func rootCommand() *cobra.Command {
 	root.SetVersionTemplate("basalt {{.Version}}\n")
 	root.AddCommand(shardCommand(), coordinatorCommand(), whyCommand(), queueCommand(), configCommand(), statusCommand(),
 		drainCommand(), storeCommand(), certsCommand(), uninstallCommand(), follow.Command(), migrate.Command(),
-		versionCommand())
+		versionCommand(), consoleCommand())
 	foldHelp(root)
 	return root
 }

@@ -1,0 +1,111 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"basalt.dev/basalt/api/visibility"
+)
+
+// clusterData is what the page of the cluster shows.
+type clusterData struct {
+	State    *clusterState
+	Trouble  string
+	NodesNot string // why nodes are not shown
+	Nodes    *nodeMap
+	Waiting  []gangLine
+	Drawn    bool
+}
+
+type gangLine struct {
+	visibility.Gang
+	URL string
+}
+
+// maxWaiting bounds how many gangs the page of the cluster names.
+const maxWaiting = 20
+
+// cluster is the page of shards, coordinators and nodes, for those who may see Basalt's status.
+func (s *server) cluster(ctx context.Context, q *query) (*view, error) {
+	if err := q.viewer.may(ctx, seeCluster, q.reviews); err != nil {
+		return nil, err
+	}
+	d := &clusterData{}
+	state, err := s.statuses.get(ctx, statusFor, func() (*clusterState, error) { return s.status(q.viewer) })
+	if d.State = state; err != nil {
+		d.Trouble = problemOf(err).text
+	}
+	if state != nil {
+		for _, g := range state.Gangs[:min(len(state.Gangs), maxWaiting)] {
+			namespace, name, _ := strings.Cut(g.Gang, "/")
+			d.Waiting = append(d.Waiting, gangLine{g, gangURL(namespace, name)})
+		}
+	}
+	d.Nodes, err = s.nodesFor(ctx, q)
+	if err != nil {
+		d.NodesNot = problemOf(err).text
+	}
+	return &view{Title: "Cluster", Body: "cluster", Data: d}, nil
+}
+
+// status asks Basalt, once for all who look. The last one that was had goes on being shown when it does not answer.
+func (s *server) status(v *viewer) (*clusterState, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, pageWithin)
+	defer cancel()
+	s.statuses.mu.Lock()
+	before := s.statuses.value
+	s.statuses.mu.Unlock()
+	is := &clusterState{At: time.Now()}
+	if err := s.ask(ctx, v, fmt.Sprint("/status?gangs=", maxWaiting), &is.Status); err != nil {
+		return before, err
+	}
+	slices.SortFunc(is.Shards, func(a, b visibility.Shard) int { return cmp.Compare(a.Name, b.Name) })
+	if before != nil {
+		is.Takeovers = append(differences(before, is), before.Takeovers...)
+	}
+	is.Takeovers = slices.DeleteFunc(is.Takeovers, func(t takeover) bool { return is.At.Sub(t.At) > takeoversKept })
+	is.Takeovers = is.Takeovers[:min(len(is.Takeovers), maxTakeovers)]
+	return is, nil
+}
+
+// nodesFor returns the nodes, for a viewer who may list them.
+func (s *server) nodesFor(ctx context.Context, q *query) (*nodeMap, error) {
+	if err := q.viewer.may(ctx, listNodes, q.reviews); err != nil {
+		return nil, err
+	}
+	return s.nodes.get(ctx, nodesFor, func() (*nodeMap, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, 4*pageWithin)
+		defer cancel()
+		return readNodes(ctx, q.viewer)
+	})
+}
+
+// cells answers with the nodes for the picture that the script draws.
+func (s *server) cells(w http.ResponseWriter, r *http.Request) {
+	of, leave, err := s.enter(r, false)
+	if err != nil {
+		http.Error(w, problemOf(err).text, problemOf(err).code)
+		return
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
+	defer cancel()
+	q := &query{Request: r, viewer: of.viewer, reviews: reviewFor, memo: &memo{}}
+	err = q.viewer.may(ctx, seeCluster, q.reviews)
+	var nodes *nodeMap
+	if err == nil {
+		nodes, err = s.nodesFor(ctx, q)
+	}
+	if err != nil {
+		http.Error(w, problemOf(err).text, problemOf(err).code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(nodes.Zones)
+}
