@@ -177,9 +177,9 @@ func makePlan(seed uint64, scale float64) *plan {
 		// What fills the cluster runs until it has been full for a while; what comes after is shorter.
 		var sum int64
 		for _, g := range out {
-			low, high := 14.0, 24.0
+			low, high := 5.0, 10.0
 			if sum < limit {
-				low, high = 28, 40
+				low, high = 24, 32
 			}
 			run := fmt.Sprintf("%.1f", s.pace*(low+r.Float64()*(high-low)))
 			for _, pod := range g.pods {
@@ -223,7 +223,7 @@ func makePlan(seed uint64, scale float64) *plan {
 	// A stream of small gangs for the time of the failovers, round all service queues; each second one without a PodGroup.
 	for i := range s.flow {
 		g := &gang{name: fmt.Sprintf("call-%04d", i), queue: serviceLeaves[i%len(serviceLeaves)], min: 1, single: i%2 == 1, part: 2}
-		g.add(workload.Shape{MilliCPU: 1000, MemoryMiB: 2048}, s.pace*(8+r.Float64()*8), nil)
+		g.add(workload.Shape{MilliCPU: 1000, MemoryMiB: 2048}, s.pace*(4+r.Float64()*4), nil)
 		p.stream = append(p.stream, g)
 	}
 	return p
