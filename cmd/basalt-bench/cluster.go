@@ -33,6 +33,7 @@ func clusterCommand() *cobra.Command {
 
   basalt-bench cluster                                95 % of the CPU in use, pods that end for each that comes
   basalt-bench cluster --shards 1,2,4,8 --runs 3      scaling, by CPU time
+  basalt-bench cluster --shards 4,16 --wire           the same, with what reading costs
   basalt-bench cluster --scenario cluster-large       gangs of 10,000 beside the load
   basalt-bench cluster --scenario cluster-claims --shards 8
                                                       gangs claim what others were lent: one of 10,000 pods, then 100 at once
@@ -58,6 +59,9 @@ program; a profile of the measured part says whose its time was.`,
 			r := report.New("cluster", name, o.Scenario.About, o.Seed)
 			r.Set("placement", o.Policy)
 			r.Set("measured", o.Measure)
+			if o.Wire {
+				r.Set("read", "over the wire, through the relay")
+			}
 			out := cmd.OutOrStdout()
 			measure := func() error {
 				for n := range runs {
@@ -105,6 +109,7 @@ program; a profile of the measured part says whose its time was.`,
 	f.StringVar(&name, "scenario", "cluster", "scenario of bench/measure/scenario, or a file")
 	f.Uint64Var(&o.Seed, "seed", 0, "random seed; 0 means the scenario's own")
 	f.StringVar(&o.Policy, "placement", "pack", "pack, spread, least-allocated or most-allocated")
+	f.BoolVar(&o.Wire, "wire", false, "shards read what is encoded, one of them for all, as from an API server elsewhere")
 	f.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "time before the measurement; a steady load fills the cluster first, and a batch has no warm-up")
 	f.DurationVar(&o.Measure, "for", 20*time.Second, "duration of the measurement; for a batch the longest one, which ends when nothing more is bound")
 	f.DurationVar(&o.Drain, "drain", time.Minute, "how long pods may take to be placed and to finish at the end; 0 means do not wait")

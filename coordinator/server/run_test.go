@@ -105,7 +105,7 @@ type leader struct {
 
 func startLeader(t *testing.T, e *local.Etcd, api *memory.Server, name string) *leader {
 	t.Helper()
-	clients, err := api.Clients("basalt-test")
+	clients, err := api.Clients("basalt-test", false)
 	if err != nil {
 		t.Fatal(err)
 	}

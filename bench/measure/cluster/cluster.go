@@ -31,6 +31,7 @@ type Options struct {
 	Scenario  *scenario.Scenario
 	Seed      uint64
 	Policy    string
+	Wire      bool // shards read over the wire, through their relay
 
 	WarmUp  time.Duration // not measured; a steady load is measured from when the cluster was full and so much longer
 	Measure time.Duration // of a batch that is there at once at most so long: until nothing is bound any more
@@ -131,7 +132,8 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		}
 	}
 	r.api.Observe(r.world.observe)
-	plant := PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Coordinators: 1, Seed: o.Seed, Policy: o.Policy, API: r.api}
+	plant := PlantOptions{Root: o.Root, Dir: o.Dir, Shards: o.Shards, Coordinators: 1, Seed: o.Seed,
+		Policy: o.Policy, API: r.api, Wire: o.Wire}
 	if c := o.Scenario.Claims; c != nil {
 		plant.Coordinators, r.world.leave = 2, c.Leave.Duration
 	}

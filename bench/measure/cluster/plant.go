@@ -54,6 +54,7 @@ type PlantOptions struct {
 	Seed   uint64
 	Policy string // pack, spread, least-allocated or most-allocated
 	API    *memory.Server
+	Wire   bool // shards read over it, through their relay
 
 	Coordinators int    // of which one leads
 	OTLP         string // where spans go; empty: there are none
@@ -85,7 +86,7 @@ func StartPlant(ctx context.Context, o PlantOptions) (*Plant, error) {
 	}
 	handler := slog.NewTextHandler(log, nil)
 	options := func(role, name string) (process.Options, error) {
-		clients, err := o.API.Clients("basalt-" + role + "/" + name)
+		clients, err := o.API.Clients("basalt-"+role+"/"+name, o.Wire)
 		if err != nil {
 			return process.Options{}, err
 		}

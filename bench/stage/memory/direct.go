@@ -17,75 +17,88 @@ import (
 )
 
 // Clients gives a process of this program what package kube would give it: lists and watches hand out the server's own
-// objects, and what is called for each pod or status is a function call.
-func (s *Server) Clients(userAgent string) (*kube.Clients, error) {
+// objects, and what is called for each pod or status is a function call. By wire, lists and watches are encoded and
+// decoded, without a network: then a process pays for what it reads, and reads through its relay.
+func (s *Server) Clients(userAgent string, wire bool) (*kube.Clients, error) {
 	c, err := kube.ConnectConfig(&rest.Config{Host: "http://memory", Transport: s.transport()}, userAgent)
 	if err != nil {
 		return nil, err
 	}
-	c.Core, c.Basalt = direct{c.Core, s}, client{c.Basalt, s}
+	d := direct{c.Core, s, wire}
+	c.Core, c.Basalt = d, d.client(c.Basalt)
 	return c, nil
 }
 
 type direct struct {
 	kubernetes.Interface
 	server *Server
+	wire   bool
+}
+
+func (d direct) client(by rest.Interface) rest.Interface {
+	if d.wire {
+		return writer{by, d.server}
+	}
+	return client{writer{by, d.server}}
 }
 
 func (d direct) CoreV1() typedcorev1.CoreV1Interface {
-	return directCore{d.Interface.CoreV1(), d.server}
+	return directCore{d.Interface.CoreV1(), d}
 }
 
 func (d direct) SchedulingV1() typedschedulingv1.SchedulingV1Interface {
-	return directScheduling{d.Interface.SchedulingV1(), d.server}
+	return directScheduling{d.Interface.SchedulingV1(), d}
 }
 
 func (d direct) StorageV1() typedstoragev1.StorageV1Interface {
-	return directStorage{d.Interface.StorageV1(), d.server}
+	return directStorage{d.Interface.StorageV1(), d}
 }
 
 type directCore struct {
 	typedcorev1.CoreV1Interface
-	server *Server
+	by direct
 }
 
 func (d directCore) RESTClient() rest.Interface {
-	return client{d.CoreV1Interface.RESTClient(), d.server}
+	return d.by.client(d.CoreV1Interface.RESTClient())
 }
 
 func (d directCore) Pods(namespace string) typedcorev1.PodInterface {
-	return pods{d.CoreV1Interface.Pods(namespace), namespace, d.server}
+	return pods{d.CoreV1Interface.Pods(namespace), namespace, d.by.server}
 }
 
 type directScheduling struct {
 	typedschedulingv1.SchedulingV1Interface
-	server *Server
+	by direct
 }
 
 func (d directScheduling) RESTClient() rest.Interface {
-	return client{d.SchedulingV1Interface.RESTClient(), d.server}
+	return d.by.client(d.SchedulingV1Interface.RESTClient())
 }
 
 type directStorage struct {
 	typedstoragev1.StorageV1Interface
-	server *Server
+	by direct
 }
 
 func (d directStorage) RESTClient() rest.Interface {
-	return client{d.StorageV1Interface.RESTClient(), d.server}
+	return d.by.client(d.StorageV1Interface.RESTClient())
 }
 
-// client is a kube.Lister, and a kube.StatusReplacer.
-type client struct {
+// writer is a kube.StatusReplacer.
+type writer struct {
 	rest.Interface
 	server *Server
 }
+
+// client is a kube.Lister, too.
+type client struct{ writer }
 
 func (c client) ListerWatcher(resource string) cache.ListerWatcherWithContext {
 	return lister{c.server, resource}
 }
 
-func (c client) ReplaceStatus(_ context.Context, resource, namespace, name, uid string, status any) error {
+func (c writer) ReplaceStatus(_ context.Context, resource, namespace, name, uid string, status any) error {
 	return c.server.ReplaceStatus(resource, namespace, name, uid, status)
 }
 

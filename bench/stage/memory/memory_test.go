@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"testing"
 
@@ -24,9 +25,13 @@ func TestConformsOverHTTP(t *testing.T) {
 }
 
 func TestConformsInProcess(t *testing.T) {
-	clients, err := memory.New(memory.Options{}).Clients("test")
-	if err != nil {
-		t.Fatal(err)
+	for _, wire := range []bool{false, true} {
+		t.Run(fmt.Sprintf("wire=%t", wire), func(t *testing.T) {
+			clients, err := memory.New(memory.Options{}).Clients("test", wire)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conformance.API(t, clients)
+		})
 	}
-	conformance.API(t, clients)
 }
