@@ -106,7 +106,9 @@ func combinations(t *testing.T) (out [][]string) {
 	for _, size := range []string{"", "small", "standard"} {
 		for _, volcano := range []string{"", "volcano-observe", "volcano"} {
 			for _, certs := range []string{"", "cert-manager"} {
-				out = append(out, slices.DeleteFunc([]string{size, volcano, certs}, func(s string) bool { return s == "" }))
+				console := map[bool]string{true: "console"}[len(out)%2 == 1]
+				out = append(out, slices.DeleteFunc([]string{size, volcano, certs, console},
+					func(s string) bool { return s == "" }))
 			}
 		}
 	}
@@ -287,8 +289,10 @@ func TestChartValuesMatter(t *testing.T) {
 	}
 	defaults, others := leaves("", read("chart/values.yaml")), read("testdata/all-values.yaml")
 	plain := must[string](t)(run(t, "", "helm", "template", "basalt", "chart"))
-	monitored := []string{"template", "basalt", "chart", "--set", "monitoring.enabled=true"}
-	plainMonitored := must[string](t)(run(t, "", "helm", monitored...))
+	options := map[string]string{} // part that has to be enabled first -> what is rendered then
+	for _, part := range []string{"monitoring", "console"} {
+		options[part] = must[string](t)(run(t, "", "helm", "template", "basalt", "chart", "--set", part+".enabled=true"))
+	}
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
 		if name == "etcd.endpoints" || name == "etcd.secretName" { // one without the other is refused, see below
 			continue
@@ -298,9 +302,10 @@ func TestChartValuesMatter(t *testing.T) {
 			t.Errorf("all-values.yaml has no %s", name)
 		}
 		text := string(must[[]byte](t)(json.Marshal(value)))
-		if of, is := strings.CutPrefix(name, "monitoring."); is && of != "enabled" {
-			args := append(slices.Clone(monitored), "--set-json", name+"="+text)
-			if got := must[string](t)(run(t, "", "helm", args...)); got == plainMonitored {
+		part, of, _ := strings.Cut(name, ".")
+		if enabled := options[part]; enabled != "" && of != "enabled" {
+			if got := must[string](t)(run(t, "", "helm", "template", "basalt", "chart", "--set", part+".enabled=true",
+				"--set-json", name+"="+text)); got == enabled {
 				t.Errorf("%s=%s changes nothing", name, text)
 			}
 			continue

@@ -16,6 +16,7 @@ import (
 // Files are the manifests of this folder.
 //
 //go:embed *.yaml crds/*.yaml gangs/*.yaml users/*.yaml examples/*.yaml examples/production/*.yaml
+//go:embed overlays/console/console.yaml
 var Files embed.FS
 
 // Kustomization returns the files that deploy/kustomization.yaml applies, in its order. The definitions are not among

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -30,7 +31,8 @@ func consoleCommand() *cobra.Command {
 
 On your machine it prints a URL, which can be opened once, and shows what the kubeconfig allows to see.
 
-With --log-in, as deploy/console.yaml runs it, each viewer logs in with a token of his own, and sees what that allows.`,
+With --log-in, as deploy/overlays/console runs it, each viewer logs in with a token of his own, and sees
+what that allows.`,
 		Example: `  basalt console
   kubectl basalt console -n research
   basalt console --listen=:7604 --log-in --tls-cert=tls.crt --tls-key=tls.key`}
@@ -41,19 +43,24 @@ With --log-in, as deploy/console.yaml runs it, each viewer logs in with a token 
 		"TLS; port 0 is any that is free")
 	f.BoolVar(&o.LogIn, "log-in", false, "let each viewer log in with a bearer token, and see what its owner may see; "+
 		"the kubeconfig, or the ServiceAccount, is used for the watches of PodGroups and Queues alone")
-	f.StringVar(&cert, "tls-cert", "", "certificate to show to browsers; it is read again for each connection")
+	f.StringVar(&cert, "tls-cert", "", "certificate to show to browsers; it is read again for each connection. While "+
+		"there is no such file, one is made, which no browser knows")
 	f.StringVar(&key, "tls-key", "", "private key of --tls-cert")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if (cert == "") != (key == "") {
 			return errors.New("--tls-cert and --tls-key must be given together")
 		}
 		if cert != "" {
-			if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-				return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+			made, err := console.SelfSigned(time.Now())
+			if err != nil {
+				return err
 			}
 			o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 					pair, err := tls.LoadX509KeyPair(cert, key)
+					if errors.Is(err, os.ErrNotExist) {
+						return made, nil
+					}
 					return &pair, err
 				}}
 		}

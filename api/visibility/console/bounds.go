@@ -44,7 +44,7 @@ const (
 	nodesFor      = 30 * time.Second // a list of nodes counts,
 	statusFor     = 5 * time.Second  // and a status of Basalt
 	whyAgain      = 30 * time.Second // a stream asks again why a gang waits, or
-	whyChanged    = 3 * time.Second  // if the object changed
+	whyChanged    = time.Second      // if the object changed
 	onceWithin    = 10 * time.Minute // a laptop's URL can be opened
 	takeoversKept = time.Hour
 	maxTakeovers  = 50

@@ -714,3 +714,26 @@ func TestAssetsAreSmall(t *testing.T) {
 		t.Errorf("the assets have %d bytes", sum)
 	}
 }
+
+// TestStreamAsksAgain: a page whose object changed right after Basalt was asked is brought up to date soon, not when it
+// is looked at for its ages.
+func TestStreamAsksAgain(t *testing.T) {
+	c := startCluster(t)
+	c.tenant("u", "a")
+	c.gang("a", "mine", "Pending", "first words")
+	c.answer = func(string, string) (any, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return visibility.Why{Message: c.gangs["a/mine"].Status.Message}, nil
+	}
+	s := c.console(func(s *server) { s.timing.streamEach, s.timing.streamIdle = 5*time.Millisecond, time.Hour })
+	b := s.login("u")
+	wait(t, "the list", has(b, "/work?n=a", "mine"))
+	events, _ := b.stream("/gangs/a/mine")
+	if text := next(t, events, "main"); !strings.Contains(text, "first words") {
+		t.Errorf("the stream says %s", text)
+	}
+	c.gang("a", "mine", "Pending", "second words")
+	for !strings.Contains(next(t, events, "main"), "waits: second words") {
+	}
+}

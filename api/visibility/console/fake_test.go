@@ -43,7 +43,6 @@ type cluster struct {
 	events  []corev1.Event
 	pods    []corev1.Pod
 	answer  func(user, path string) (any, error) // of Basalt
-	asked   []string
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -235,7 +234,6 @@ func (a answered) Error() string { return a.text }
 func (c *cluster) ask(_ context.Context, config *rest.Config, path string, answer any) error {
 	c.mu.Lock()
 	say := c.answer
-	c.asked = append(c.asked, config.BearerToken+" "+path)
 	c.mu.Unlock()
 	said, err := say(config.BearerToken, path)
 	if err != nil {

@@ -136,7 +136,10 @@ type link struct {
 }
 
 // memo is what a stream remembers between two looks at its page, so that it does not ask the same every second.
-type memo struct{ said map[string]remembered }
+type memo struct {
+	said  map[string]remembered
+	stale bool // an answer was of another version: the page is to be looked at again soon
+}
 
 type remembered struct {
 	at    time.Time
@@ -151,6 +154,7 @@ func recall[T any](m *memo, key, version string, changed, again time.Duration, m
 	if had, is := m.said[key]; is {
 		age := time.Since(had.at)
 		if age < changed || had.as == version && age < again {
+			m.stale = m.stale || had.as != version
 			value, _ := had.value.(T)
 			return value, had.err
 		}

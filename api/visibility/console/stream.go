@@ -48,8 +48,11 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, make page) {
 	defer tick.Stop()
 	for wait := time.Duration(0); ; {
 		if since := time.Since(looked); since >= s.timing.streamIdle || since >= wait && version != s.version(q) {
-			looked, version = time.Now(), s.version(q)
+			looked, version, q.memo.stale = time.Now(), s.version(q), false
 			text, err := s.main(r.Context(), q, make)
+			if q.memo.stale {
+				version = ""
+			}
 			took := time.Since(looked)
 			wait = max(s.timing.streamEach/2, renderShare*took)
 			switch {

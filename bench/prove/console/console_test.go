@@ -1,0 +1,221 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"basalt.dev/basalt/api/v1beta1"
+)
+
+// inhabited makes two tenants with gangs that run and wait.
+func (w *world) inhabited() {
+	w.queue("research", "12")
+	w.queue("research.vision", "8")
+	w.queue("research.speech", "8")
+	w.tenant("red")
+	w.tenant("blue")
+	w.gang("red", "crimson-run", "research.vision", 2, "3")
+	w.reason("red", "crimson-run", v1beta1.ReasonScheduled)
+	w.gang("red", "crimson-wait", "research.vision", 2, "2")
+	w.group("red", "crimson-few", "research.vision", 4)
+	w.gang("blue", "azure-run", "research.speech", 1, "2")
+	w.reason("red", "crimson-wait", v1beta1.ReasonQuotaExceeded)
+	w.reason("blue", "azure-run", v1beta1.ReasonScheduled)
+}
+
+// TestConsole: a tenant sees what is hers in the words of `basalt why`, an administrator everything, a stranger
+// nothing; and the tree of queues is that of the objects.
+func TestConsole(t *testing.T) {
+	w := start(t, 2)
+	w.inhabited()
+	w.serve()
+	root := w.administrator("root")
+	red, blue, admin := w.login(w.token("red", "red")), w.login(w.token("blue", "blue")), w.login(root)
+
+	red.shows("/work", "crimson-run", "crimson-wait", `insufficient cpu`, "2 of 2 pods are bound")
+	why, err := exec.CommandContext(t.Context(), w.program, "why", "crimson-wait", "-o", "wide", "--basalt-server",
+		w.all[1].Visibility, "--kubeconfig", w.kubeconfig("red", "red", w.token("red", "red"))).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, why)
+	}
+	page := red.shows("/gangs/red/crimson-wait", "waits: queue")
+	for line := range strings.Lines(string(why)) {
+		words := strings.TrimSpace(line)
+		if len(line) > 11 && strings.HasPrefix(line, "  ") {
+			words = strings.TrimSpace(line[11:])
+		}
+		words = strings.TrimPrefix(words, "PodGroup red/crimson-wait ")
+		if !strings.HasPrefix(words, "20") && !strings.Contains(page, html.EscapeString(words)) { // but for the time
+			t.Errorf("basalt why says %q, and the page does not", words)
+		}
+	}
+	red.shows("/gangs/red/crimson-run", "started", "node-", "runs")
+	red.shows(
+		"/gangs/red/crimson-wait?change=research.vision:capability.cpu=12",
+		"it is granted in its turn",
+		"Nothing was changed.",
+		"kubectl patch bq research.vision --type=merge",
+	)
+	red.shows("/work?planned=queue=research.vision,cpu=1,pods=2", "Nothing was changed.")
+	red.shows("/queues", "Queues that admit red", `id="q/research.vision"`)
+	red.shows("/queues/research.vision?n=red", "1 gang is charged, 1 waits", "red/crimson-wait")
+	admin.shows("/cluster", "leads with term", "shard-0", "shard-1", "4 nodes: 4 ready", "zone-1")
+	admin.shows("/cluster/cells", `"Cells":"rr"`)
+
+	t.Run("the tree", func(t *testing.T) { w.tree(t, admin) })
+	t.Run("a stranger", func(t *testing.T) { w.stranger(t, admin, blue, red) })
+	t.Run("a browser", func(t *testing.T) { w.look(t, root) })
+	t.Run("no shard", func(t *testing.T) {
+		for _, b := range w.all[1:] {
+			b.Kill()
+		}
+		red.shows(
+			"/gangs/red/crimson-wait",
+			"Basalt could not be asked",
+			"waits: queue &#34;research.vision&#34; has insufficient",
+		)
+		red.shows("/work", "crimson-wait")
+		admin.shows("/cluster", "Basalt does not say its status now", "shard-0") // as it was
+	})
+}
+
+// tree compares the page of queues with the objects.
+func (w *world) tree(t *testing.T, admin *visitor) {
+	row := regexp.MustCompile(`(?s)<tr id="q/([^"]+)"><th.*?</th>(.*?)</tr>`)
+	cell := regexp.MustCompile(`(?s)<td[^>]*>(.*?)</td>`)
+	for try := 0; ; try++ {
+		before := w.queues()
+		_, page := admin.get("/queues")
+		if after := w.queues(); fmt.Sprint(before) != fmt.Sprint(after) && try < 100 {
+			continue // it changed in between
+		}
+		var said []string
+		for _, m := range row.FindAllStringSubmatch(page, -1) {
+			cells := cell.FindAllStringSubmatch(m[2], -1)
+			charged := regexp.MustCompile(`<b>([^<]*)</b>`).FindStringSubmatch(cells[1][1])
+			amount := ""
+			if charged != nil {
+				amount = charged[1]
+			}
+			said = append(said, fmt.Sprintf("%s %s %s %s", m[1], amount, cells[3][1],
+				strings.NewReplacer("<b>", "", "</b>", "").Replace(cells[4][1])))
+		}
+		if slices.Equal(said, before) {
+			return
+		}
+		if try == 100 {
+			t.Fatalf("the page has\n%q\nand the objects\n%q", said, before)
+		}
+	}
+}
+
+// queues lists the Queues as a line each, in the order of the tree: name, cpu, gangs that are admitted, and that wait.
+func (w *world) queues() (out []string) {
+	var list v1beta1.QueueList
+	w.check(w.kube.Basalt.Get().Resource("queues").Do(w.t.Context()).Into(&list))
+	slices.SortFunc(list.Items, func(a, b v1beta1.Queue) int {
+		if (a.Name == "root") != (b.Name == "root") {
+			return map[bool]int{true: -1, false: 1}[a.Name == "root"]
+		}
+		return slices.Compare(strings.Split(a.Name, "."), strings.Split(b.Name, "."))
+	})
+	for _, q := range list.Items {
+		if q.Status == nil {
+			continue
+		}
+		amount := ""
+		if cpu, has := q.Status.Charged["cpu"]; has {
+			amount = cpu.String()
+		} else if _, limited := q.Status.Limits.Capability["cpu"]; limited {
+			amount = "0"
+		}
+		out = append(out, fmt.Sprintf("%s %s %d %d", q.Name, amount, q.Status.AdmittedGangs, q.Status.WaitingGangs))
+	}
+	return out
+}
+
+// stranger goes to each URL that an administrator and a tenant find by following links, and learns nothing of that
+// tenant.
+func (w *world) stranger(t *testing.T, admin, blue, red *visitor) {
+	href := regexp.MustCompile(`(?:href|action|data-stream|data-cells)="(/[^"]*)"`)
+	seen, like := map[string]bool{}, map[string]int{}
+	crawl := func(v *visitor) {
+		var queue []string
+		add := func(path string) {
+			path, _, _ = strings.Cut(html.UnescapeString(path), "#")
+			u, err := url.Parse(path)
+			if err != nil || seen[path] || path == "/logout" {
+				return
+			}
+			asked := []string{u.Path}
+			for key := range u.Query() {
+				asked = append(asked, key)
+			}
+			slices.Sort(asked)
+			if kind := strings.Join(asked, " "); like[kind] < 2 { // of filters two of each combination will do
+				like[kind]++
+				seen[path] = true
+				queue = append(queue, path)
+			}
+		}
+		for add("/work"); len(queue) > 0; {
+			path := queue[0]
+			queue = queue[1:]
+			if strings.HasPrefix(path, "/stream") {
+				continue
+			}
+			_, text := v.get(path)
+			for _, m := range href.FindAllStringSubmatch(text, -1) {
+				add(m[1])
+			}
+		}
+	}
+	crawl(admin)
+	crawl(red)
+	for _, more := range []string{"/gangs/red/crimson-wait?change=research.vision:weight=2", "/gangs/red/crimson-run-0",
+		"/work?n=red", "/work?n=blue,red", "/work?n=blue&text=crimson", "/work?n=blue&planned=queue=research.vision,cpu=1",
+		"/queues?n=red", "/queues/research.vision?n=red", "/queues/research.vision?n=blue&change=research.vision:weight=2"} {
+		seen[more] = true
+	}
+	paths := []string{}
+	for path := range seen {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	if len(paths) < 40 {
+		t.Errorf("only %d URLs were found: %q", len(paths), paths)
+	}
+	for _, path := range paths {
+		if strings.HasPrefix(path, "/stream") {
+			continue // it renders the page of that name, which is looked at
+		}
+		code, text := blue.get(path)
+		about := text
+		for _, asked := range []string{"crimson-wait", "crimson-run-0", "crimson-run", "crimson-few"} {
+			if strings.Contains(path, asked) { // it is repeated
+				about = strings.ReplaceAll(about, asked, "")
+			}
+		}
+		about = strings.ReplaceAll(strings.ReplaceAll(about, "text=crimson", ""), `value="crimson"`, "")
+		if strings.Contains(about, "crimson") || strings.Contains(path, "/red") && code == 200 {
+			t.Errorf("%s tells a stranger, %d:\n%s", path, code, text)
+		}
+	}
+	t.Logf("%d URLs were walked as a stranger", len(paths))
+	if err := os.WriteFile(artefact(t, "urls.txt"), []byte(strings.Join(paths, "\n")+"\n"), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// artefact returns where something is kept that a person may want to look at.
+func artefact(t *testing.T, name string) string {
+	return filepath.Join(t.ArtifactDir(), name)
+}
