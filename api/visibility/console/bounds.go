@@ -44,7 +44,7 @@ const (
 	nodesFor      = 30 * time.Second // a list of nodes counts,
 	statusFor     = 5 * time.Second  // and a status of Basalt
 	whyAgain      = 30 * time.Second // a stream asks again why a gang waits, or
-	whyChanged    = time.Second      // if the object changed
+	whyChanged    = time.Second / 2  // if the object changed
 	onceWithin    = 10 * time.Minute // a laptop's URL can be opened
 	takeoversKept = time.Hour
 	maxTakeovers  = 50
@@ -58,5 +58,5 @@ type timing struct {
 	streamIdle   time.Duration // and renders without one, for ages go on
 }
 
-var usual = timing{session: 15 * time.Minute, streamReview: time.Minute, streamEach: time.Second,
+var usual = timing{session: 15 * time.Minute, streamReview: time.Minute, streamEach: time.Second / 2,
 	streamIdle: 15 * time.Second}

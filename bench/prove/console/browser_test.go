@@ -2,8 +2,10 @@ package console
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"basalt.dev/basalt/bench/prove/console/browser"
 	"basalt.dev/basalt/bench/prove/seeds"
 )
+
+var pictures = flag.String("pictures", "", "write the pictures of deploy/docs/console.md to this folder")
 
 // chromium starts one, or skips the test where there is none. In full there has to be one.
 func chromium(t *testing.T) *browser.Browser {
@@ -170,6 +174,17 @@ func (w *world) look(t *testing.T, root string) {
 	}
 	admin.goes("/cluster")
 	admin.sees("document.querySelectorAll('#cells canvas').length == 2") // a zone each
+	if *pictures != "" {
+		for page, name := range map[string]string{"/gangs/red/crimson-wait": "console-gang.png",
+			"/queues": "console-queues.png"} {
+			admin.goes(page)
+			admin.sees("document.getElementById('live').textContent == 'live'")
+			admin.check(admin.Size(t.Context(), 1280, 400, false))
+			png, err := admin.Picture(t.Context())
+			admin.check(err)
+			admin.check(os.WriteFile(filepath.Join(*pictures, name), png, 0o644))
+		}
+	}
 }
 
 // fits fails where a page is wider than its window: what is, scrolls by itself.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"net/url"
@@ -13,13 +14,15 @@ import (
 	"testing"
 
 	"basalt.dev/basalt/api/v1beta1"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 // inhabited makes two tenants with gangs that run and wait.
 func (w *world) inhabited() {
-	w.queue("research", "12")
-	w.queue("research.vision", "8")
-	w.queue("research.speech", "8")
+	w.queue("research", "12", "12", "")
+	w.queue("research.vision", "8", "4", "2")
+	w.queue("research.speech", "8", "4", "")
+	w.queue("batch", "16", "8", "")
 	w.tenant("red")
 	w.tenant("blue")
 	w.gang("red", "crimson-run", "research.vision", 2, "3")
@@ -41,22 +44,27 @@ func TestConsole(t *testing.T) {
 	red, blue, admin := w.login(w.token("red", "red")), w.login(w.token("blue", "blue")), w.login(root)
 
 	red.shows("/work", "crimson-run", "crimson-wait", `insufficient cpu`, "2 of 2 pods are bound")
-	why, err := exec.CommandContext(t.Context(), w.program, "why", "crimson-wait", "-o", "wide", "--basalt-server",
-		w.all[1].Visibility, "--kubeconfig", w.kubeconfig("red", "red", w.token("red", "red"))).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, why)
-	}
-	page := red.shows("/gangs/red/crimson-wait", "waits: queue")
-	for line := range strings.Lines(string(why)) {
-		words := strings.TrimSpace(line)
-		if len(line) > 11 && strings.HasPrefix(line, "  ") {
-			words = strings.TrimSpace(line[11:])
+	config := w.kubeconfig("red", "red", w.token("red", "red"))
+	localtest.Wait(t, patience, "the words of basalt why", func(ctx context.Context) error {
+		why, err := exec.CommandContext(ctx, w.program, "why", "crimson-wait", "-o", "wide", "--basalt-server",
+			w.all[1].Visibility, "--kubeconfig", config).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, why)
 		}
-		words = strings.TrimPrefix(words, "PodGroup red/crimson-wait ")
-		if !strings.HasPrefix(words, "20") && !strings.Contains(page, html.EscapeString(words)) { // but for the time
-			t.Errorf("basalt why says %q, and the page does not", words)
+		_, page := red.get("/gangs/red/crimson-wait")
+		page = html.UnescapeString(page)
+		for line := range strings.Lines(string(why)) {
+			words := strings.TrimSpace(line)
+			if len(line) > 11 && strings.HasPrefix(line, "  ") {
+				words = strings.TrimSpace(line[11:])
+			}
+			words = strings.TrimPrefix(words, "PodGroup red/crimson-wait ")
+			if !strings.HasPrefix(words, "20") && !strings.Contains(page, words) { // but for the time
+				return fmt.Errorf("basalt why says %q, and the page does not", words)
+			}
 		}
-	}
+		return nil
+	})
 	red.shows("/gangs/red/crimson-run", "started", "node-", "runs")
 	red.shows(
 		"/gangs/red/crimson-wait?change=research.vision:capability.cpu=12",

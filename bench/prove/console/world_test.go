@@ -194,10 +194,18 @@ func (w *world) kubeconfig(name, namespace, token string) string {
 	return file
 }
 
-func (w *world) queue(name, cpu string) {
+// queue makes a Queue with a capability, and what it deserves and is guaranteed, if that is not "".
+func (w *world) queue(name, capability, deserved, guarantee string) {
 	w.t.Helper()
+	cpu := func(amount string) corev1.ResourceList {
+		if amount == "" {
+			return nil
+		}
+		return corev1.ResourceList{"cpu": resource.MustParse(amount)}
+	}
 	w.check(w.kube.Basalt.Post().Resource("queues").Body(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1beta1.QueueSpec{Capability: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}).Do(w.t.Context()).Error())
+		Spec: v1beta1.QueueSpec{Capability: cpu(capability), Deserved: cpu(deserved), Guarantee: cpu(guarantee)},
+	}).Do(w.t.Context()).Error())
 }
 
 // gang makes a PodGroup, and as many pods as start together.

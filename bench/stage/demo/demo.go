@@ -175,7 +175,13 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 		if err != nil {
 			return ok, err
 		}
-		fmt.Fprintf(os.Stderr, "left running until Ctrl-C: export KUBECONFIG=%s BASALT_SERVER=%s\n", path, d.system.server())
+		fmt.Fprintf(os.Stderr, "left running until Ctrl-C: export KUBECONFIG=%s BASALT_SERVER=%s\n", path,
+			d.system.server())
+		if url, err := d.cluster.StartConsole(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "there is no console:", err)
+		} else {
+			fmt.Fprintln(os.Stderr, "in a browser, once and within ten minutes, or later with basalt console:", url)
+		}
 		<-ctx.Done()
 	}
 	return ok, err

@@ -53,6 +53,7 @@ type state struct {
 	Kubeconfig   string
 	ControlStore []string
 	Visibility   []string // of the shards
+	Console      string   // the URL that opens it once
 	Shape        Shape
 }
 
@@ -165,6 +166,10 @@ Control store: %s   Logs: %s
 `, s.Kubeconfig, strings.Join(s.Visibility, ","), filepath.Join(root, "deploy", "examples"),
 		filepath.Join(root, "bin", "basalt"), filepath.Join(root, "bin", "basalt"),
 		strings.Join(s.ControlStore, ","), filepath.Join(dir(root), "*.log"))
+	if s.Console != "" {
+		fmt.Fprintf(out, "\nIn a browser, once and within ten minutes, or later with %s console:\n  %s\n",
+			filepath.Join(root, "bin", "basalt"), s.Console)
+	}
 	if s.Shape.Volcano {
 		fmt.Fprintf(out, "\nVolcano's controllers run, with Basalt in place of its scheduler. A first job of Volcano's:\n"+
 			"  kubectl apply -f %s\n", filepath.Join(root, "deploy", "examples", "volcano"))
@@ -246,6 +251,11 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 	for _, b := range c.Basalts() {
 		if b.Visibility != "" {
 			s.Visibility = append(s.Visibility, b.Visibility)
+		}
+	}
+	if len(s.Visibility) > 0 {
+		if s.Console, err = c.StartConsole(ctx); err != nil {
+			return err
 		}
 	}
 	if err := writeState(root, s); err != nil {

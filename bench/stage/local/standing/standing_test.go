@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -66,6 +69,9 @@ func up(t *testing.T, root string, shape Shape) (state, string) {
 		beside, processes = "volcano", processes+1
 	case shape.Shards > 0:
 		beside = "basalt"
+	}
+	if shape.Shards > 0 {
+		processes++ // the console
 	}
 	hold := []string{"hold", root, beside}
 	if err := Up(t.Context(), root, &out, shape, hold); err != nil {
@@ -175,6 +181,16 @@ func TestBesideBasalt(t *testing.T) {
 	if len(s.Visibility) != 2 ||
 		!strings.Contains(said, "export BASALT_SERVER="+s.Visibility[0]+","+s.Visibility[1]+"\n") {
 		t.Errorf("up does not tell both shards, %q:\n%s", s.Visibility, said)
+	}
+	jar, _ := cookiejar.New(nil)
+	page, err := (&http.Client{Jar: jar}).Get(s.Console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
+	if text, err := io.ReadAll(page.Body); err != nil || page.StatusCode != 200 ||
+		!strings.Contains(string(text), "My work") || !strings.Contains(said, s.Console) {
+		t.Errorf("the console at %q: %v %d %s\n%s", s.Console, err, page.StatusCode, text, said)
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 	if err != nil {
