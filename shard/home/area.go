@@ -34,9 +34,8 @@ type survey struct {
 	asked    time.Time
 	sent     time.Time
 	answered time.Time // when all had answered, or time was up
-	open     map[api.Incarnation]bool
+	answers  poll
 	heard    heard
-	later    bool // one has not counted
 	more     bool // one has left out domains with little room
 	taken    bool // some of it was asked for since
 	rooms    map[string]*room

@@ -67,10 +67,9 @@ type claiming struct {
 	// probing
 	probe      *wire.RoomProbe
 	sent       time.Time
-	open       map[api.Incarnation]bool // shards that have not answered
-	later      bool                     // one has not counted
-	kinds      []plan.Class             // of its pods, as they were asked about: what a pod asks for may change
-	members    [][]*pod                 // by kind, and in slices by kind and domain
+	answers    poll
+	kinds      []plan.Class // of its pods, as they were asked about: what a pod asks for may change
+	members    [][]*pod     // by kind, and in slices by kind and domain
 	nodes      []plan.Node
 	near       [][]string             // labels of the domains that its pods would rather have than any that will do
 	candidates []*wire.Candidate      // of the mandate, in the order in which they are to go (disrupt.go),
@@ -198,18 +197,12 @@ func (c *claims) driveAnswered(g *gang) {
 
 // awaitRooms waits for the answers to RoomProbes, makes the plan, and requests its rooms. It reports whether there is more to do.
 func (c *claims) awaitRooms(g *gang, x *claiming) bool {
-	for shard := range x.open {
-		if !c.isMember(shard) {
-			delete(x.open, shard)
-		}
-	}
-	if until := x.began.Add(c.cfg.SkipAfter); len(x.open) > 0 && c.now.Before(until) {
+	c.forgetLeft(x.answers)
+	if until := x.began.Add(c.cfg.SkipAfter); x.answers.open() && c.now.Before(until) {
 		if again := x.sent.Add(c.cfg.AskAgain); x.sent.IsZero() || !c.now.Before(again) {
 			x.sent = c.now
-			for _, m := range c.table.Members {
-				if x.open[m.Incarnation] {
-					c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_RoomProbe{RoomProbe: x.probe}})
-				}
+			for _, shard := range c.silent(x.answers) {
+				c.send(shard, &wire.Envelope{Body: &wire.Envelope_RoomProbe{RoomProbe: x.probe}})
 			}
 		}
 		c.wakeAt(g, x.sent.Add(c.cfg.AskAgain))
@@ -218,7 +211,7 @@ func (c *claims) awaitRooms(g *gang, x *claiming) bool {
 	}
 	c.traceClaim(g, x, spanProbe, slog.Int("candidates", len(x.candidates)), slog.Int("nodes", len(x.nodes)))
 	x.began = c.now
-	if x.later {
+	if x.answers.later() {
 		c.sayNoPlan(g, "the constraints of its namespace take too much time to compare")
 		return true
 	}
@@ -440,7 +433,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 	}
 	ch.takeMandate(m)
 	g.search.ends()
-	x := &claiming{mandate: m, pods: g.roomless(), began: c.now, open: map[api.Incarnation]bool{}}
+	x := &claiming{mandate: m, pods: g.roomless(), began: c.now}
 	g.claim = x
 	c.rules.ask(x.pods)
 	var list classes
@@ -503,12 +496,7 @@ func (c *claims) onMandate(m *wire.Mandate) {
 			x.probe.Candidates = append(x.probe.Candidates, uid)
 		}
 	}
-	for _, member := range c.table.Members {
-		if c.shards.owned[member.Incarnation] > 0 {
-			x.open[member.Incarnation] = true
-			c.countBytes(g.name.Namespace, list.bytes())
-		}
-	}
+	x.answers = c.shards.poll(g.name.Namespace, &list)
 	c.probed.put(fmt.Sprint(x.probe.Serial), g.id)
 	c.mark(g)
 }
@@ -517,13 +505,11 @@ func (c *claims) onRooms(from api.Incarnation, m *wire.Rooms) {
 	id, _ := c.probed.get(fmt.Sprint(m.GetSerial()))
 	g := c.gangs[id]
 	if g == nil || g.claim == nil || g.claim.step != probing || g.claim.probe.GetSerial() != m.GetSerial() ||
-		!g.claim.open[from] {
+		!g.claim.answers.take(from, m.GetLater()) {
 		return
 	}
 	x := g.claim
-	delete(x.open, from)
-	x.later = x.later || m.GetLater()
-	awaited := api.SetOf(g.charge.awaits)
+	leaves := api.SetOf(g.charge.awaits)
 	outer, inner := g.domainKeys()
 	outerKeys, innerKeys := domainKeys(outer, ""), domainKeys(inner, "")
 	for _, n := range m.GetNodes() {
@@ -540,12 +526,12 @@ func (c *claims) onRooms(from api.Incarnation, m *wire.Rooms) {
 			if amounts, err := wire.ToResources(l.GetAmounts()); err == nil {
 				gang := cmp.Or(x.strays[l.GetGangUid()], l.GetGangUid())
 				of.Leaves = append(of.Leaves, plan.Leaves{Gang: gang, Amounts: amounts,
-					Anyway: l.GetAnyway() || awaited[gang], Bars: l.GetBars()})
+					Anyway: l.GetAnyway() || leaves[gang], Bars: l.GetBars()})
 			}
 		}
 		x.nodes = append(x.nodes, of)
 	}
-	if len(x.open) == 0 {
+	if !x.answers.open() {
 		c.mark(g)
 	}
 }

@@ -200,11 +200,11 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 				w.apart = append(w.apart, c.rules.topology.Separates(class, slice))
 			}
 		}
-		if sv.later && required {
+		if sv.answers.later() && required {
 			c.domains.waitForDomain(g, report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace)))
 			return false
 		}
-		if sv.later {
+		if sv.answers.later() {
 			continue
 		}
 		a, most := sv.find(w, pin, t)
@@ -235,7 +235,7 @@ func (c *Core) confine(g *gang, missing []*pod) bool {
 			c.mark(g)
 			return false
 		}
-		if len(sv.open) > 0 || g.started || !(t.areas > 0 && c.searchers.reorders(g) || c.triesOthers(g, missing)) {
+		if sv.answers.open() || g.started || !(t.areas > 0 && c.searchers.reorders(g) || c.triesOthers(g, missing)) {
 			c.domains.waitForDomain(g, c.domains.whyNoDomain(g, sv, w, pin, firm, most))
 		}
 		return false
@@ -265,7 +265,7 @@ func (c *census) pinAt(g *gang, level []string, holds bool) (pin []string, firm,
 // whyNoDomain says why a gang waits for a domain that it requires, of which the best one takes so many of its pods or parts.
 func (c *domains) whyNoDomain(g *gang, x *survey, w wanted, pin []string, firm bool, most int) report.Reason {
 	switch {
-	case len(x.open) > 0: // nobody knows whether there is room: no reason to buy nodes
+	case x.answers.open(): // nobody knows whether there is room: no reason to buy nodes
 		return report.Reason{}
 	case x.heard != heardLabels:
 		return report.NoLabel(x.keys)

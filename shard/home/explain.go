@@ -53,15 +53,14 @@ type explained struct {
 	alone string          // and for a pod that waits by itself: it is not told that nodes are available
 	last  api.NodeReasons // what they say
 
-	asked  time.Time
-	pause  time.Duration // until it is asked again; 0 if all nodes were counted, and none has room
-	serial uint64
-	open   map[api.Incarnation]bool // have not answered; nil when no question is open
-	sum    api.NodeReasons          // of those that have
-	later  bool                     // one has not counted
-	behind bool                     // no one had when the last question ended,
-	asker  string                   // which a gang of this namespace had asked
-	gangs  map[string]bool          // that wait for the answer
+	asked   time.Time
+	pause   time.Duration // until it is asked again; 0 if all nodes were counted, and none has room
+	serial  uint64
+	answers poll            // nil when no question is open
+	sum     api.NodeReasons // of those that have answered
+	behind  bool            // no one had when the last question ended,
+	asker   string          // which a gang of this namespace had asked
+	gangs   map[string]bool // that wait for the answer
 }
 
 // explanations are what is known of the classes that found no room.
@@ -165,12 +164,12 @@ func (c *reasons) recount(g *gang) {
 		return
 	}
 	x := c.explanations.classes[s.class.Key]
-	if x == nil || x.open != nil || x.pause == 0 {
+	if x == nil || x.answers != nil || x.pause == 0 {
 		return
 	}
 	again := x.asked.Add(x.pause)
 	if !c.now.Before(again) {
-		if c.whyNoRoom(g, s); x.open != nil {
+		if c.whyNoRoom(g, s); x.answers != nil {
 			return
 		}
 		again = c.now.Add(explainEvery) // the namespace has asked enough
@@ -216,7 +215,7 @@ func (c *reasons) whyNoRoom(g *gang, s *shortage) *explained {
 	e := &c.explanations
 	x := e.classes[class.Key]
 	switch {
-	case x != nil && x.open != nil:
+	case x != nil && x.answers != nil:
 		x.gangs[g.id] = true
 	case x != nil && c.now.Before(x.asked.Add(explainEvery)):
 	case e.spent.Spent(c.now, g.name.Namespace) >= explainsAtOnce || len(class.Key) > smallClass && c.sent.Spent(c.now, g.name.Namespace) >= sentBytes || !e.tokens.Take(c.now):
@@ -234,7 +233,7 @@ func (c *reasons) awaitsWords(g *gang) bool {
 		return false
 	}
 	x := c.explanations.classes[g.search.short.class.Key]
-	return x != nil && x.open != nil && x.words == ""
+	return x != nil && x.answers != nil && x.words == ""
 }
 
 // askWhy asks all node shards about the class of a pod; x is what is known of it, or nil.
@@ -243,7 +242,7 @@ func (c *reasons) askWhy(g *gang, s *shortage, x *explained) *explained {
 	if x == nil {
 		if len(e.classes) >= maxExplained {
 			for key, old := range e.classes {
-				if old.open == nil {
+				if old.answers == nil {
 					delete(e.classes, key)
 				}
 			}
@@ -253,29 +252,24 @@ func (c *reasons) askWhy(g *gang, s *shortage, x *explained) *explained {
 	}
 	e.serial++
 	x.tied, x.asker = s.pod.Tied != api.Untied, g.name.Namespace
-	x.asked, x.serial, x.later = c.now, e.serial, false
-	x.sum, x.open, x.gangs = api.NodeReasons{}, map[api.Incarnation]bool{}, map[string]bool{g.id: true}
+	x.asked, x.serial = c.now, e.serial
+	x.sum, x.gangs = api.NodeReasons{}, map[string]bool{g.id: true}
 	e.open[x.serial] = x
 	var classes classes
 	classes.of(class)
-	for _, m := range c.table.Members {
-		if c.shards.owned[m.Incarnation] > 0 {
-			x.open[m.Incarnation] = true
-			c.countBytes(g.name.Namespace, classes.bytes())
-			c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{
-				Namespace: g.name.Namespace, PodClass: classes.wire[0], Serial: x.serial}}})
-		}
+	x.answers = c.shards.poll(g.name.Namespace, &classes)
+	for _, shard := range c.silent(x.answers) {
+		c.send(shard, &wire.Envelope{Body: &wire.Envelope_Explain{Explain: &wire.Explain{
+			Namespace: g.name.Namespace, PodClass: classes.wire[0], Serial: x.serial}}})
 	}
 	return x
 }
 
 func (c *reasons) onExplained(from api.Incarnation, m *wire.Explained) {
 	x := c.explanations.open[m.GetSerial()]
-	if x == nil || !x.open[from] {
+	if x == nil || !x.answers.take(from, m.GetLater()) {
 		return
 	}
-	delete(x.open, from)
-	x.later = x.later || m.GetLater()
 	part := api.NodeReasons{Nodes: int(m.GetNodes()), Fit: int(m.GetFit())}
 	for _, r := range m.GetReasons() {
 		part.Counts = append(part.Counts, api.ReasonCount{Reason: r.GetReason(), Nodes: int(r.GetNodes())})
@@ -287,37 +281,38 @@ func (c *reasons) onExplained(from api.Incarnation, m *wire.Explained) {
 		}
 		part.By = append(part.By, by)
 	}
-	if x.sum.Add(part); len(x.open) == 0 {
+	if x.sum.Add(part); !x.answers.open() {
 		c.endExplained(x)
 	}
 }
 
 // endExplained ends a question: all have answered, or it took too long.
 func (c *reasons) endExplained(x *explained) {
-	x.behind = x.later && x.sum.Nodes == 0 || x.behind && len(x.open) > 0
+	later, silent := x.answers.later(), x.answers.count(awaited)
+	x.behind = later && x.sum.Nodes == 0 || x.behind && silent > 0
 	switch {
-	case (x.later || len(x.open) > 0) && x.last.Nodes > x.sum.Nodes: // what was found before may still be so
+	case (later || silent > 0) && x.last.Nodes > x.sum.Nodes: // what was found before may still be so
 		x.behind = false
-	case x.later:
+	case later:
 		x.words = report.Uncompared("", false).Message
 		x.alone = x.words
-	case x.sum.Nodes > 0 || len(x.open) == 0:
+	case x.sum.Nodes > 0 || silent == 0:
 		rest := c.rules.constraintsIn(x)
-		if n := len(x.open); n > 0 {
-			rest += fmt.Sprintf(" (%d shards have not answered)", n)
+		if silent > 0 {
+			rest += fmt.Sprintf(" (%d shards have not answered)", silent)
 		}
 		x.words, x.alone, x.last = x.sum.String()+rest, alone(x.sum)+rest, x.sum
 	}
 	switch {
-	case x.sum.Nodes == 0 && !x.later: // nobody has answered: no words are wrong
-	case len(x.open) == 0 && !x.later && x.sum.Fit == 0 && x.sum.Nodes >= len(c.census.clusterNodes):
+	case x.sum.Nodes == 0 && !later: // nobody has answered: no words are wrong
+	case silent == 0 && !later && x.sum.Fit == 0 && x.sum.Nodes >= len(c.census.clusterNodes):
 		x.pause = 0
 	default:
 		x.pause = min(max(2*x.pause, explainEvery), explainMost)
 	}
 	gangs := api.SortedKeys(x.gangs)
 	delete(c.explanations.open, x.serial)
-	x.open, x.gangs = nil, nil
+	x.answers, x.gangs = nil, nil
 	for _, id := range gangs {
 		g := c.gangs[id]
 		if g == nil || g.search.short == nil || g.search.short.class.Key != x.class.Key {

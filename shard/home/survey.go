@@ -41,11 +41,7 @@ func (c *domains) survey(g *gang, keys []string, kinds []kind, pinned [][]string
 		x = c.beginSurvey(g, id, keys, kinds, pinned)
 	}
 	if x.answered.IsZero() {
-		for shard := range x.open {
-			if !c.isMember(shard) {
-				delete(x.open, shard)
-			}
-		}
+		c.forgetLeft(x.answers)
 		if until := x.asked.Add(c.cfg.SkipAfter); c.toldAll(x) || !c.now.Before(until) {
 			c.endSurvey(x)
 		} else {
@@ -68,7 +64,7 @@ func (c *domains) beginSurvey(g *gang, id string, keys []string, kinds []kind, p
 	}
 	c.dropSurveys()
 	all.serial++
-	x := &survey{id: id, keys: keys, asked: c.now, open: map[api.Incarnation]bool{}, rooms: map[string]*room{},
+	x := &survey{id: id, keys: keys, asked: c.now, rooms: map[string]*room{},
 		gangs: map[string]bool{}}
 	var list classes
 	for _, k := range kinds {
@@ -79,12 +75,7 @@ func (c *domains) beginSurvey(g *gang, id string, keys []string, kinds []kind, p
 	for _, values := range pinned {
 		x.body.Pinned = append(x.body.Pinned, &wire.Domain{Values: values})
 	}
-	for _, m := range c.table.Members {
-		if c.shards.owned[m.Incarnation] > 0 {
-			x.open[m.Incarnation] = true
-			c.countBytes(g.name.Namespace, list.bytes())
-		}
-	}
+	x.answers = c.shards.poll(g.name.Namespace, &list)
 	all.of[id], all.open[all.serial] = x, x
 	c.sendProbe(x)
 	return x
@@ -110,18 +101,16 @@ func (c *domains) dropSurveys() {
 // sendProbe asks those that have not answered.
 func (c *domains) sendProbe(x *survey) {
 	x.sent = c.now
-	for _, m := range c.table.Members {
-		if x.open[m.Incarnation] {
-			c.send(m.Incarnation, &wire.Envelope{Body: &wire.Envelope_Probe{Probe: x.body}})
-		}
+	for _, shard := range c.silent(x.answers) {
+		c.send(shard, &wire.Envelope{Body: &wire.Envelope_Probe{Probe: x.body}})
 	}
 }
 
 // toldAll reports whether a survey is over: all have answered, but for those that did not answer the last question in
 // time either. Else each level of domains would cost a gang Config.SkipAfter.
 func (c *domains) toldAll(x *survey) bool {
-	for shard := range x.open {
-		if x.heard == heardNothing || !c.surveys.silent[shard] {
+	for shard, a := range x.answers {
+		if a == awaited && (x.heard == heardNothing || !c.surveys.silent[shard]) {
 			return false
 		}
 	}
@@ -131,11 +120,10 @@ func (c *domains) toldAll(x *survey) bool {
 func (c *domains) onProbed(from api.Incarnation, m *wire.Probed) {
 	delete(c.surveys.silent, from)
 	x := c.surveys.open[m.GetSerial()]
-	if x == nil || !x.open[from] {
+	if x == nil || !x.answers.take(from, m.GetLater()) {
 		return
 	}
-	delete(x.open, from)
-	x.later, x.more = x.later || m.GetLater(), x.more || m.GetMore()
+	x.more = x.more || m.GetMore()
 	if x.heard = max(x.heard, heardAnswer); !m.GetUnlabelled() {
 		x.heard = heardLabels
 	}
@@ -167,8 +155,10 @@ func (c *domains) onProbed(from api.Incarnation, m *wire.Probed) {
 func (c *domains) endSurvey(x *survey) {
 	x.answered = c.now
 	delete(c.surveys.open, x.body.GetSerial())
-	for shard := range x.open {
-		c.surveys.silent[shard] = true
+	for shard, a := range x.answers {
+		if a == awaited {
+			c.surveys.silent[shard] = true
+		}
 	}
 	for _, id := range api.SortedKeys(x.gangs) {
 		if g := c.gangs[id]; g != nil {
