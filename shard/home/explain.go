@@ -48,7 +48,7 @@ const (
 // explained is what node shards say of a class.
 type explained struct {
 	class *api.Class
-	tied  bool            // volumes are among its node affinity
+	tied  api.Tie         // whether volumes are among its node affinity
 	words string          // of the last question that ended, "" before,
 	alone string          // and for a pod that waits by itself: it is not told that nodes are available
 	last  api.NodeReasons // what they say
@@ -58,8 +58,8 @@ type explained struct {
 	serial  uint64
 	answers poll            // nil when no question is open
 	sum     api.NodeReasons // of those that have answered
-	behind  bool            // no one had when the last question ended,
-	asker   string          // which a gang of this namespace had asked
+	asker   string          // the namespace of the gang that asked,
+	behind  string          // and of the one for which no shard had counted its nodes when a question ended
 	gangs   map[string]bool // that wait for the answer
 }
 
@@ -183,7 +183,7 @@ func (c *reasons) whyShort(g *gang, x *explained) report.Reason {
 	is := s.reason(x.said(s.of))
 	switch {
 	case !is.NoRoom():
-	case x != nil && x.behind && x.asker == g.name.Namespace:
+	case x != nil && x.behind == g.name.Namespace:
 		return report.Uncompared(g.name.Namespace, c.rules.topology.Full(g.name.Namespace))
 	case c.rules.unsupported(g, s.pod):
 		return is.Unmet("; a new node alone would not help: the pods that spec.affinity.podAffinity requires are in no domain")
@@ -251,7 +251,7 @@ func (c *reasons) askWhy(g *gang, s *shortage, x *explained) *explained {
 		e.classes[class.Key] = x
 	}
 	e.serial++
-	x.tied, x.asker = s.pod.Tied != api.Untied, g.name.Namespace
+	x.tied, x.asker = s.pod.Tied, g.name.Namespace
 	x.asked, x.serial = c.now, e.serial
 	x.sum, x.gangs = api.NodeReasons{}, map[string]bool{g.id: true}
 	e.open[x.serial] = x
@@ -289,10 +289,15 @@ func (c *reasons) onExplained(from api.Incarnation, m *wire.Explained) {
 // endExplained ends a question: all have answered, or it took too long.
 func (c *reasons) endExplained(x *explained) {
 	later, silent := x.answers.later(), x.answers.count(awaited)
-	x.behind = later && x.sum.Nodes == 0 || x.behind && silent > 0
+	switch {
+	case later && x.sum.Nodes == 0:
+		x.behind = x.asker
+	case silent == 0:
+		x.behind = ""
+	}
 	switch {
 	case (later || silent > 0) && x.last.Nodes > x.sum.Nodes: // what was found before may still be so
-		x.behind = false
+		x.behind = ""
 	case later:
 		x.words = report.Uncompared("", false).Message
 		x.alone = x.words
@@ -335,7 +340,7 @@ func (c *rules) constraintsIn(x *explained) (words string) {
 		if len(spec.NodeSelector) > 0 {
 			words += named("nodeSelector", k8slabels.Set(spec.NodeSelector).String())
 		}
-		if a := spec.Affinity; a != nil && a.NodeAffinity != nil && !x.tied {
+		if a := spec.Affinity; a != nil && a.NodeAffinity != nil && x.tied == api.Untied {
 			words += named("nodeAffinity", api.NodesIn(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution))
 		}
 	}

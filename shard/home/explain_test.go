@@ -64,7 +64,7 @@ func TestConstraintsAreNamed(t *testing.T) {
 		t.Errorf("a value that is no number: %q", got)
 	}
 	if got := c.rules.constraintsIn(&explained{sum: why, class: seen.Class,
-		tied: true}); got != "; nodeSelector: arch=arm64,disk=ssd" {
+		tied: api.ToOne}); got != "; nodeSelector: arch=arm64,disk=ssd" {
 		t.Errorf("with the node affinity of volumes: %q", got)
 	}
 }
