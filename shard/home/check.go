@@ -12,8 +12,8 @@ func (c *Core) check() error {
 	slots, pods := 0, 0
 	entering := map[kin]int{}
 	for uid, g := range c.gangs {
-		if g.id != uid || g.dropped {
-			return fmt.Errorf("gang %s is filed under %s, dropped %t", g.id, uid, g.dropped)
+		if g.id != uid || g.dropped() {
+			return fmt.Errorf("gang %s is filed under %s, dropped %t", g.id, uid, g.dropped())
 		}
 		if !c.active[g.bucket] {
 			return fmt.Errorf("gang %s is in queue %s, which is not ours", uid, g.queue)
@@ -42,7 +42,7 @@ func (c *Core) check() error {
 				return fmt.Errorf("pod %s is committed at %s by a commit at %s", pod, p.shard, p.commit.shard)
 			}
 		}
-		if g.waitsForAnswer() && g.wake.IsZero() && !g.dirty && !g.large {
+		if g.waitsForAnswer() && g.wake.IsZero() && g.look != dirty && !c.large[g] {
 			return fmt.Errorf("gang %s is %s and waits for an answer, and nothing will ask again", uid, g.state)
 		}
 		if (g.state == withdrawing) != (g.withdraw != nil) {

@@ -409,7 +409,7 @@ func (c *Core) driveGrowth(g *gang) (waits bool) {
 // onMandate begins to make a plan.
 func (c *claims) onMandate(m *wire.Mandate) {
 	g := c.gangs[m.GetGangUid()]
-	if g == nil || g.dropped || c.table == nil {
+	if g == nil || g.dropped() || c.table == nil {
 		return
 	}
 	ch := &g.charge

@@ -122,7 +122,7 @@ func (c *reports) writeConditions() (all bool) {
 		g := e.gang
 		due := func(p *pod) bool {
 			r, at := c.explainAt(g, p)
-			return !r.None() && !c.now.Before(at) && !g.dropped && !c.reasons.awaitsWords(g)
+			return !r.None() && !c.now.Before(at) && !g.dropped() && !c.reasons.awaitsWords(g)
 		}
 		if e.pods == nil { // if none is due, it is popped
 			e.pods = g.pick(due)
@@ -148,7 +148,7 @@ func (c *reports) writeConditions() (all bool) {
 		}
 		heap.Pop(q)
 		g.explaining = false
-		if !g.dropped {
+		if !g.dropped() {
 			c.touch(g)
 		}
 		if len(*q) == 0 {

@@ -58,6 +58,7 @@ func New(cfg Config) *Core {
 	}
 	base := &common{Counters: &Counters{}, cfg: cfg, objects: intake.New(), pods: map[string]*pod{}, index: newIndex(),
 		gangs:          map[string]*gang{},
+		large:          map[*gang]bool{},
 		writes:         map[uint64]write{},
 		writesStatusOf: map[api.GroupKind]bool{},
 		sent:           fair.Budget{Rate: sentBytes, Most: int64(longestDebt/time.Second) * sentBytes}}
@@ -275,7 +276,7 @@ func (c *Core) drainDirty() {
 		c.dirty = nil
 		slices.SortFunc(todo, compareGangs)
 		for _, g := range todo {
-			g.dirty = false
+			g.lookAt()
 			c.advance(g)
 		}
 	}

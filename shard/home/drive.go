@@ -13,7 +13,7 @@ import (
 
 // advance takes a gang as far as it gets with what is known.
 func (c *Core) advance(g *gang) {
-	if g.dropped {
+	if g.dropped() {
 		return
 	}
 	g.next, g.looked = time.Time{}, c.now
@@ -23,7 +23,7 @@ func (c *Core) advance(g *gang) {
 			c.wakeAt(g, g.tally.again)
 		}
 		c.drive(g)
-		if g.dropped {
+		if g.dropped() {
 			return
 		}
 		if g.state == before {
@@ -299,7 +299,7 @@ func (c *Core) retire(g *gang) {
 
 // forget takes a gang out of all that counts gangs.
 func (c *Core) forget(g *gang) {
-	g.dropped = true
+	g.drop()
 	c.rules.leaveEntry(g, collecting)
 	c.searchers.freeSlot(g)
 	c.searchers.wakeUp(g)

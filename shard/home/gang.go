@@ -62,9 +62,39 @@ type gang struct {
 
 	explaining bool // in reports.explain
 
-	wake, next            time.Time // the timer that is set; the one being computed
-	looked                time.Time // at, last
-	dirty, large, dropped bool
+	wake, next time.Time // the timer that is set; the one being computed
+	looked     time.Time // at, last
+	look
+}
+
+// look is whether a gang is to be looked at.
+type look uint8
+
+const (
+	atRest  look = iota
+	dirty        // at the end of this step: it is in common.dirty
+	dropped      // never again: it is forgotten
+)
+
+// dropped reports whether the gang is forgotten.
+func (l look) dropped() bool { return l == dropped }
+
+// drop takes note that the gang is forgotten.
+func (l *look) drop() { *l = dropped }
+
+// mark has the gang looked at, and reports whether that is news.
+func (l *look) mark() (news bool) {
+	if news = *l == atRest; news {
+		*l = dirty
+	}
+	return news
+}
+
+// lookAt takes note that the gang is being looked at.
+func (l *look) lookAt() {
+	if *l == dirty {
+		*l = atRest
+	}
 }
 
 // object is what is known of the PodGroup of a gang, or of the pod that is a gang of its own.

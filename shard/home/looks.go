@@ -33,7 +33,7 @@ type common struct {
 
 	out, spare     []event.Output // spare is what Outputs returned last
 	dirty          []*gang
-	large          []*gang                // with many pods, and touched: looked at soon
+	large          map[*gang]bool         // with many pods, and touched: looked at soon
 	counter        uint32                 // of serials
 	epochs         [api.Buckets]api.Epoch // under which an active bucket was taken over
 	sent           fair.Budget            // bytes of classes (classes.go)
@@ -91,9 +91,8 @@ func (t *timers) Pop() any {
 // mark.
 func (c *common) touch(g *gang) {
 	if len(g.members) > c.cfg.LargeGang {
-		if !g.large && !g.dirty {
-			g.large = true
-			c.large = append(c.large, g)
+		if g.look != dirty {
+			c.large[g] = true
 		}
 		return
 	}
@@ -103,23 +102,17 @@ func (c *common) touch(g *gang) {
 // lookAtLarge looks at the large gangs that were touched: all of them at a Tick, and when no more events wait those
 // that were not looked at just now, in the measure of their size.
 func (c *common) lookAtLarge(all bool) {
-	rest := c.large[:0]
-	for _, g := range c.large {
-		if !all && c.now.Before(g.looked.Add(time.Duration(len(g.members))*10*time.Microsecond)) {
-			rest = append(rest, g)
-			continue
+	for g := range c.large {
+		if all || !c.now.Before(g.looked.Add(time.Duration(len(g.members))*10*time.Microsecond)) {
+			delete(c.large, g)
+			c.mark(g)
 		}
-		g.large = false
-		c.mark(g)
 	}
-	clear(c.large[len(rest):])
-	c.large = rest
 }
 
 // mark has a gang looked at at the end of this step.
 func (c *common) mark(g *gang) {
-	if !g.dirty && !g.dropped {
-		g.dirty = true
+	if g.mark() {
 		c.dirty = append(c.dirty, g)
 	}
 }

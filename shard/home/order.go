@@ -168,7 +168,7 @@ func (c *pacing) lookAtReordered() {
 	c.reordered = c.reordered[n:]
 	for _, g := range looked {
 		switch o := g.ordered; {
-		case g.dropped:
+		case g.dropped():
 		case o != nil && c.ordering.Spent(c.now, g.name.Namespace) >= orderedCost:
 			o.waits = true
 			c.reordered = append(c.reordered, g)

@@ -123,7 +123,7 @@ func (c *pacing) startEdited() {
 		for len(line) > 0 {
 			g := line[0]
 			turn := notInLine
-			if !g.dropped {
+			if !g.dropped() {
 				if !c.payForEdit(g) {
 					break
 				}

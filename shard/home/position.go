@@ -61,7 +61,7 @@ func (c *reports) lookAtPositions() {
 		}
 	}
 	for _, g := range c.inPosition {
-		if now[g] == 0 && !g.dropped {
+		if now[g] == 0 && !g.dropped() {
 			g.position = 0
 			c.touch(g)
 		}

@@ -146,7 +146,7 @@ func (c *searchers) wakeNext() {
 	for q := c.wakes.Next(); q != nil; q = c.wakes.Next() {
 		g := (*q)[0]
 		s := &g.search
-		valid := !g.dropped && s.sleep != nil && c.over(s.sleep)
+		valid := !g.dropped() && s.sleep != nil && c.over(s.sleep)
 		if valid {
 			if !c.wakeTokens.Take(c.now) {
 				return

@@ -104,7 +104,7 @@ func (c *shards) skips(g *gang, r *round, missing []*pod) (is bool) {
 			continue
 		}
 		if last := s.asking[max(0, len(s.asking)-skippedAtMost):]; slices.ContainsFunc(last, func(o *gang) bool {
-			return o != g && !o.dropped && o.search.round != nil && o.search.round.shard == m.Incarnation
+			return o != g && !o.dropped() && o.search.round != nil && o.search.round.shard == m.Incarnation
 		}) {
 			s.skipped, is = append(s.skipped, g), true
 		}
@@ -117,7 +117,7 @@ func (c *searchers) unskip(s *summary, refused int64) {
 	for ; refused > 0 && len(s.skipped) > 0; refused-- {
 		g := s.skipped[0]
 		s.skipped = s.skipped[1:]
-		if !g.dropped {
+		if !g.dropped() {
 			c.hasten(g)
 		}
 	}
@@ -185,7 +185,7 @@ func (c *shards) onSummary(from api.Incarnation, m *wire.Summary) {
 	if old != nil { // what is not answered is not counted in it: answers and summaries come in their order
 		s.skipped = old.skipped
 		for _, g := range old.asking {
-			if r := g.search.round; !g.dropped && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
+			if r := g.search.round; !g.dropped() && r != nil && r.shard == from && !slices.Contains(s.asking, g) {
 				s.take(r.fresh)
 				s.asking = append(s.asking, g)
 			}

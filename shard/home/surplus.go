@@ -50,7 +50,7 @@ func (c *census) spares(p *pod) bool {
 // onShrink answers whether a gang can do without some pods, or evicts those that are condemned.
 func (c *claims) onShrink(m *wire.Shrink) {
 	g := c.gangs[m.GetGang().GetUid()]
-	if g == nil || g.dropped || c.table == nil {
+	if g == nil || g.dropped() || c.table == nil {
 		return
 	}
 	ch := &g.charge

@@ -96,7 +96,7 @@ func (c *rules) judgeAgain() {
 	for _, id := range api.SortedKeys(c.unjudged) {
 		g := c.unjudged[id]
 		delete(c.unjudged, id)
-		if !g.dropped && g.state == preparing {
+		if !g.dropped() && g.state == preparing {
 			c.touch(g)
 		}
 	}
@@ -231,7 +231,7 @@ func (c *searchers) wakeRuled() {
 			s.left[namespace]--
 			list[0], list = nil, list[1:]
 			g.search.listRuled(false)
-			if g.dropped || g.search.sleep == nil {
+			if g.dropped() || g.search.sleep == nil {
 				continue
 			}
 			a := g.charge.reserve

@@ -24,7 +24,7 @@ func (c *Core) onYield(m *wire.Yield) {
 	}
 	ch := &g.charge
 	switch {
-	case m.GetAttempt() != ch.attempt || g.dropped:
+	case m.GetAttempt() != ch.attempt || g.dropped():
 		return
 	case g.state == releasing:
 		ch.open.sent = ch.open.sent.Add(-c.cfg.AskAgain) // it crossed our Unreserve
