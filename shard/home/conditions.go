@@ -96,7 +96,7 @@ func (c *reports) gist(words string) uint64 {
 // queueConditions has the pods of a gang told why they wait, now or when they have waited long enough.
 func (c *reports) queueConditions(g *gang) {
 	c.reasons.recount(g)
-	if g.blocked.None() && g.tally.refusals == 0 || g.explaining || c.reasons.awaitsWords(g) {
+	if g.blocked.None() && g.tally.refusals == 0 || g.explaining != nil || c.reasons.awaitsWords(g) {
 		return
 	}
 	var first time.Time
@@ -110,8 +110,8 @@ func (c *reports) queueConditions(g *gang) {
 	case c.now.Before(first):
 		c.wakeAt(g, first)
 	default:
-		g.explaining = true
-		heap.Push(c.explain.Of(g.name.Namespace), &explainees{gang: g})
+		g.explaining = &explainees{gang: g}
+		heap.Push(c.explain.Of(g.name.Namespace), g.explaining)
 	}
 }
 
@@ -147,7 +147,7 @@ func (c *reports) writeConditions() (all bool) {
 			continue
 		}
 		heap.Pop(q)
-		g.explaining = false
+		g.explaining = nil
 		if !g.dropped() {
 			c.touch(g)
 		}

@@ -60,7 +60,7 @@ type gang struct {
 	told      string           // code of the last event about why it waits
 	trace     trace
 
-	explaining bool // in reports.explain
+	explaining *explainees // in reports.explain, nil while it is not
 
 	wake, next time.Time // the timer that is set; the one being computed
 	looked     time.Time // at, last
