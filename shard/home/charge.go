@@ -74,7 +74,7 @@ func (c *Core) adjust(g *gang) {
 		a.pods[0].letGo() // it takes the place of a pod that left, and claims nothing
 	}
 	extra := c.searchers.extras(g)
-	if g.inDoubt && len(need) == 0 && len(g.commits) == 0 {
+	if len(g.inDoubt) > 0 && len(need) == 0 && len(g.commits) == 0 {
 		c.retreat(g, startOver)
 		return
 	}

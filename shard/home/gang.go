@@ -157,14 +157,17 @@ func (o *object) found() { o.ownerless = time.Time{} }
 // doubts are the pods of a gang of which an intent may exist that is not known.
 type doubts struct {
 	lost    map[string]bool // UIDs of pods that left while an intent of theirs might exist
-	inDoubt bool            // an intent may exist that no shard has reported for long
-	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or in doubt
+	unknown map[string]bool // UIDs of pods that had an intent whose outcome nobody has reported: inherited, or
+	inDoubt map[string]bool // in doubt: no shard has reported anything of it for long
 }
 
 // doubted notes that an intent of a pod may exist of which no shard has reported anything for long.
 func (d *doubts) doubted(uid string) {
 	d.leftWithout(uid)
-	d.inDoubt = true
+	if d.inDoubt == nil {
+		d.inDoubt = map[string]bool{}
+	}
+	d.inDoubt[uid] = true
 	d.hasIntent(uid)
 }
 
@@ -187,7 +190,7 @@ func (d *doubts) leftWithout(uid string) { delete(d.lost, uid) }
 func (d *doubts) allResolved() {
 	clear(d.lost)
 	clear(d.unknown)
-	d.inDoubt = false
+	clear(d.inDoubt)
 }
 
 func (c *Core) newGang(id, queue string, name intake.Name) *gang {
@@ -275,7 +278,7 @@ func (g *gang) moving() bool {
 
 // outstanding reports whether a node shard may have something of the gang.
 func (g *gang) outstanding() bool {
-	return g.inDoubt || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept ||
+	return len(g.inDoubt) > 0 || g.search.round != nil || len(g.rooms.calls) > 0 || g.rooms.kept ||
 		g.tally.held+g.tally.promised > 0 || g.tally.committed > 0 || len(g.lost) > 0 || len(g.commits) > 0
 }
 
