@@ -196,7 +196,7 @@ func (d *doubts) allResolved() {
 func (c *Core) newGang(id, queue string, name intake.Name) *gang {
 	g := &gang{
 		id: id, object: object{name: name, wantQueue: queue}, queue: queue, bucket: api.BucketOf(queue),
-		members: map[string]*pod{}, doubts: doubts{lost: map[string]bool{}}, first: c.now, inherited: c.takeover.activating,
+		members: map[string]*pod{}, doubts: doubts{lost: map[string]bool{}}, first: c.now,
 	}
 	if pace, known := c.paces.get(id); known {
 		pace.line = comesToLine

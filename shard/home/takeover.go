@@ -27,7 +27,6 @@ type takeover struct {
 	gaining        map[api.BucketID]bool
 	gainedAt       int64     // revision of the last table that gave us buckets
 	gainingSince   time.Time // when a table gave us buckets while we were not gaining any
-	activating     bool      // in activate
 	read           *event.StoreRead
 	named          map[uint64]*namedBy // by api.PodID: which reservation names a pod; only while a list of pods is taken
 	refilled       refill
@@ -232,8 +231,6 @@ func (c *Core) activate(sequence uint64) {
 	gained := c.takeover.gaining
 	c.takeover.gaining = map[api.BucketID]bool{}
 	c.takeover.observeTakeover()
-	c.takeover.activating = true
-	defer func() { c.takeover.activating = false }()
 	for b := range gained {
 		c.active[b] = true
 	}
@@ -273,6 +270,11 @@ func (c *Core) activate(sequence uint64) {
 		}
 	}
 	c.takeover.named = nil
+	for _, g := range c.gangs {
+		if gained[g.bucket] {
+			g.inherited = true
+		}
+	}
 	c.log(slog.LevelInfo, "took over queues", slog.Int("buckets", len(gained)), slog.Int("reservations", inherited),
 		slog.Uint64("epoch", uint64(c.table.Epoch)))
 }
