@@ -96,8 +96,8 @@ func (c *common) keptFor(g *gang, base api.Resources) api.Resources {
 	if n > g.repair.kept {
 		g.repair.since, g.repair.kept = c.now, n
 	}
-	noRoom := g.search.gaveUp && g.search.sleep != nil
-	if g.tally.candidates == 0 || noRoom {
+	found := !g.search.gaveUp || g.search.sleep == nil
+	if g.tally.candidates == 0 || !found {
 		until := g.repair.since.Add(c.objects.RepairFor(g.queue))
 		if !c.now.Before(until) {
 			return base
@@ -109,11 +109,11 @@ func (c *common) keptFor(g *gang, base api.Resources) api.Resources {
 			lost[i].Value = lost[i].Value / n * missing
 		}
 	}
-	unplaced := lost // or rather what waits for room, if that is so
-	if noRoom {
-		unplaced = sum(g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere }))
+	if found {
+		c.tellUnplaced(g, repairs, lost)
+	} else { // it is rather what waits for room
+		c.tellUnplaced(g, noRoom, sum(g.pick(func(p *pod) bool { return p.candidate() && p.stage == nowhere })))
 	}
-	c.tellUnplaced(g, unplaced, !noRoom)
 	c.wakeAt(g, c.now.Add(unplacedAgain))
 	return base.Add(lost)
 }

@@ -34,7 +34,7 @@ type charge struct {
 	patient bool  // may keep what it holds
 
 	shrunk   time.Time // when less was requested last, or it was closed
-	unplaced unplaced  // what the coordinator was told to have no room
+	unplaced unplaced  // what the coordinator was told that it does not use
 
 	said  uint64 // serial of the last Reserve, which a Stuck names
 	stuck call   // of a Stuck

@@ -23,7 +23,7 @@ func (c *Core) seek(g *gang) bool {
 	g.arrange(missing)
 	if len(missing) == 0 {
 		if !s.gaveUp {
-			c.tellUnplaced(g, nil, false)
+			c.tellUnplaced(g, uses, nil)
 		}
 		if s.ends(); g.tally.held == 0 {
 			s.confine(nil)
@@ -293,7 +293,7 @@ func (c *Core) onHoldReply(from api.Incarnation, m *wire.HoldReply) {
 	}
 	if c.claims.onRoomReply(g, from, m) {
 		if left := g.pick(waitsNowhere); g.rooms.drains && (len(left) == 0 || !g.rooms.again.IsZero()) {
-			c.tellUnplaced(g, sum(left), false) // all shards were asked
+			c.tellUnplaced(g, noRoom, sum(left)) // all shards were asked
 		}
 		return
 	}

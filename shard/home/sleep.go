@@ -63,7 +63,7 @@ func (c *searchers) sleep(g *gang, never bool) {
 	s.orders = 0
 	s.fails()
 	if !s.since.IsZero() && !c.now.Before(s.since.Add(c.cfg.BackoffMin)) { // not after one search: where many sleep, most have no more
-		c.tellUnplaced(g, sum(g.pick(waitsNowhere)), false)
+		c.tellUnplaced(g, noRoom, sum(g.pick(waitsNowhere)))
 	}
 	c.freeSlot(g)
 	c.sleepers[g.id] = g

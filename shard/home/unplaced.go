@@ -11,32 +11,37 @@ import (
 // unplacedAgain is how soon the same is said again.
 const unplacedAgain = api.UnplacedFor / 3
 
-// unplaced is what the coordinator was told last of what a gang is charged and has no room for.
+// unplaced is what the coordinator was told last of what a gang is charged and does not use.
 type unplaced struct {
-	demand  api.Resources
-	repairs bool
-	at      time.Time
+	why    unused
+	demand api.Resources
+	at     time.Time
 }
 
-// tell takes note of what the coordinator is told, nothing for no demand.
-func (u *unplaced) tell(demand api.Resources, repairs bool, now time.Time) {
-	if *u = (unplaced{}); !demand.IsZero() {
-		*u = unplaced{demand, repairs, now}
+// unused is why a gang does not use what it is charged.
+type unused uint8
+
+const (
+	uses    unused = iota // it does, as far as the coordinator was told
+	noRoom                // a search found no room
+	repairs               // it is kept for pods that replace lost ones
+)
+
+// tellUnplaced tells the coordinator what a reserved gang does not use, nothing of one whose search succeeded.
+func (c *common) tellUnplaced(g *gang, why unused, demand api.Resources) {
+	if demand.IsZero() {
+		why = uses
 	}
-}
-
-// tellUnplaced tells the coordinator for what of a reserved gang a search found no room, for nothing after one that
-// succeeded; or that it repairs: it keeps so much for pods that replace lost ones.
-func (c *common) tellUnplaced(g *gang, demand api.Resources, repairs bool) {
 	was := &g.charge.unplaced
-	if !g.charge.reserved() || demand.IsZero() && (was.at.IsZero() || was.repairs) { // what it keeps is forgotten soon
+	if !g.charge.reserved() || why == uses && was.why != noRoom { // what it keeps is forgotten soon
 		return
 	}
-	same := repairs == was.repairs && demand.Equal(was.demand)
-	if !demand.IsZero() && same && c.now.Before(was.at.Add(unplacedAgain)) {
+	if why != uses && why == was.why && demand.Equal(was.demand) && c.now.Before(was.at.Add(unplacedAgain)) {
 		return
 	}
-	was.tell(demand, repairs, c.now)
+	if *was = (unplaced{}); why != uses {
+		*was = unplaced{why, demand, c.now}
+	}
 	c.send(event.ToCoordinator, &wire.Envelope{Body: &wire.Envelope_Unplaced{Unplaced: &wire.Unplaced{
-		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand), Repairs: repairs}}})
+		GangUid: g.id, Attempt: g.charge.attempt, Demand: wire.FromResources(demand), Repairs: why == repairs}}})
 }
