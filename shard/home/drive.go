@@ -191,7 +191,7 @@ func (c *Core) start(g *gang) {
 	c.become(g, running)
 	g.endClaim()
 	g.rooms.end()
-	if ch := &g.charge; ch.found == nil || !ch.started { // else what is awaited is for a further pod
+	if ch := &g.charge; ch.origin == requestedHere || !ch.started { // else what is awaited is for a further pod
 		ch.endClaim()
 	} else if ch.claim != 0 {
 		ch.growBy(1) // it asks for that one alone

@@ -144,7 +144,7 @@ func (c *common) rollUntil(g *gang) time.Time {
 // PodGroup then.
 func (g *gang) startedBefore() {
 	ch := &g.charge
-	fewer := ch.found != nil && !ch.closed && !ch.forced && *ch.found < int64(g.minCount())
+	fewer := ch.origin == takenOver && !ch.closed && ch.found < int64(g.minCount())
 	if g.group != nil && ch.yields == nil && ch.reserved() && g.tally.bound > 0 && (ch.started || fewer) {
 		g.hadMinimum()
 	}

@@ -20,13 +20,13 @@ type charge struct {
 	pods     []uint64 // api.PodID of those that amounts are for, sorted; empty for a gang of one
 	closed   bool     // state closing: nothing of it passes any more
 
-	rank   *wire.Rank // of the first grant, kept over attempts
-	forced bool       // inherited as a charge for pods found bound
+	rank *wire.Rank // of the first grant, kept over attempts
 
 	started bool      // the record says that the gang had its minimum
 	ends    time.Time // it is past its limit then; the zero time if it has none
 
-	found *int64 // pods that it was for when this home took it over, nil if this one asked for it
+	origin origin
+	found  int64 // pods that it was for when this home took it over
 
 	reserve *reserveCall
 	open    *call // Unreserve or Close
@@ -61,6 +61,15 @@ const (
 	noRecord record = iota // there is none
 	current
 	outdated // a node shard found another revision: the current one is to be requested
+)
+
+// origin is where a reservation comes from.
+type origin uint8
+
+const (
+	requestedHere origin = iota
+	takenOver            // another home requested it
+	forcedOn             // likewise, as a charge for pods found bound
 )
 
 func (ch *charge) reserved() bool { return ch.record != noRecord }
@@ -182,10 +191,12 @@ func (ch *charge) inherit(
 ) {
 	*ch = charge{
 		attempt: r.GetAttempt(), record: current, revision: revision, amounts: amounts, rank: r.GetRank(),
-		pods: r.GetPods(), forced: r.GetForced(),
-		found: new(amounts.Value("pods")), started: r.GetStarted(),
+		pods: r.GetPods(), origin: takenOver, found: amounts.Value("pods"), started: r.GetStarted(),
 		claim: r.GetClaim().GetMandate(), awaits: r.GetAwaits(), within: r.GetWithin(), least: int(r.GetLeast()),
 		victims: victimNames(r.GetGang().GetNamespace(), r.GetClaim().GetVictims()),
+	}
+	if r.GetForced() {
+		ch.origin = forcedOn
 	}
 	if !legible {
 		ch.outdate()
@@ -203,7 +214,7 @@ func (ch *charge) inherit(
 
 // findListed takes note of a record of which only the attempt is known.
 func (ch *charge) findListed(attempt uint64) {
-	*ch = charge{attempt: attempt, record: outdated, found: new(int64)}
+	*ch = charge{attempt: attempt, record: outdated, origin: takenOver}
 }
 
 // findBack takes note that a reservation which was given back is still there.

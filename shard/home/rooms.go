@@ -408,7 +408,8 @@ func (c *evictions) graceOf(awaits []string) (longest time.Duration) {
 // sayStuck tells the coordinator that a gang which is charged found no room. It may get a mandate.
 func (c *claims) sayStuck(g *gang) {
 	ch := &g.charge
-	if g.claim != nil || !ch.reserved() || ch.reserve != nil || g.blocked.None() || ch.forced || c.table == nil {
+	if g.claim != nil || !ch.reserved() || ch.reserve != nil || ch.origin == forcedOn || g.blocked.None() ||
+		c.table == nil {
 		return
 	}
 	if !g.mayClaim() && !ch.patient { // it is patient for as long as it says so

@@ -56,7 +56,8 @@ func (c *Core) yields(g *gang, to *wire.Yielding) {
 // yield takes note that a gang is closed because others are to start.
 func (c *common) yield(g *gang, to *wire.Yielding) {
 	ch := &g.charge
-	ch.yield(c.now, to, g.started || ch.found != nil) // no status says so of one that this home knows not to have started
+	// No status says so of one that this home knows not to have started.
+	ch.yield(c.now, to, g.started || ch.origin != requestedHere)
 	g.endClaim()
 	g.status.RecallStart(c.now)
 	g.life.yields(report.Short(to.GetWhy()))
