@@ -295,7 +295,7 @@ func (ch *charge) refused() bool {
 		return true
 	}
 	a := ch.reserve
-	if ch.reserved() || a == nil || a.denied == nil || !a.listed || a.local {
+	if ch.reserved() || a == nil || a.denied == nil || !a.isListed() || a.listing == unsent {
 		return false
 	}
 	switch a.denied.GetReason() {
@@ -381,13 +381,58 @@ type reserveCall struct {
 	user, groups  string        // whose gang it is
 	order         *int64        // its place by the queue's spec.order, nil for none
 	denied        *wire.Denied
-	listed        bool          // the coordinator of this term has it in its list
-	doubted       bool          // it was retransmitted because the coordinator names a reservation of the gang
+	listing       listing
 	fewer         bool          // it was denied, and something smaller takes its place, or nothing
 	judged        bool          // when it was made, or since, it was known whether the gang can ever fit
 	vain          report.Reason // why it cannot, nothing if it might
 	nodes         uint64        // shards.nodes when that was found out
-	local         bool          // it is denied without the coordinator: it would be too large for it
+}
+
+// listing is what is known of a Reserve at the coordinator of this term, which has denied it.
+type listing uint8
+
+const (
+	unlisted    listing = iota // it may not know it
+	listed                     // it has it in its list
+	doubted                    // it names a reservation of the gang, so the Reserve was retransmitted
+	listedAgain                // it has it in its list all the same
+	unsent                     // denied without it: the Reserve would be too large
+)
+
+// isListed reports whether the Reserve need not be sent soon.
+func (a *reserveCall) isListed() bool { return a.listing != unlisted && a.listing != doubted }
+
+// deny takes note of a denial, and reports whether it is the first.
+func (a *reserveCall) deny(m *wire.Denied) (first bool) {
+	first, a.denied = a.denied == nil, m
+	switch a.listing {
+	case unlisted:
+		a.listing = listed
+	case doubted:
+		a.listing = listedAgain
+	}
+	return first
+}
+
+// doubt has the Reserve retransmitted because the coordinator names a reservation of the gang, and reports whether that
+// is news.
+func (a *reserveCall) doubt() (news bool) {
+	if news = a.listing == unlisted || a.listing == listed; news {
+		a.listing = doubted
+		a.again()
+	}
+	return news
+}
+
+// unlist has it retransmitted because the coordinator is another one.
+func (a *reserveCall) unlist() {
+	switch a.listing {
+	case listed:
+		a.listing = unlisted
+	case listedAgain:
+		a.listing = doubted
+	}
+	a.again()
 }
 
 // covers reports whether the reservation would name all of these pods, if the request were granted.

@@ -55,7 +55,7 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	}
 	g.charge.request(a, c.now)
 	if excess && len(pods) > 0 { // what is bound already is charged for its foremost resources
-		a.local = true
+		a.listing = unsent
 		c.onDenied(&wire.Denied{GangUid: g.id, Attempt: g.charge.attempt, Serial: a.serial, Reason: wire.DenyReason_DENY_TOO_LARGE,
 			Message: report.TooManyResources()})
 		return
@@ -67,19 +67,19 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 // sendReserve sends the open Reserve, and retransmits it when it is due.
 func (c *Core) sendReserve(g *gang) {
 	a := g.charge.reserve
-	if a.listed && fault.On(fault.SleepersForgotten) {
+	if a.isListed() && fault.On(fault.SleepersForgotten) {
 		return
 	}
 	first := c.cfg.AskAgain
 	switch {
-	case !a.listed:
+	case !a.isListed():
 	case a.denied.GetReason() == wire.DenyReason_DENY_CLOSING, a.denied.GetReason() == wire.DenyReason_DENY_CHARGED_ELSEWHERE:
 		// The coordinator does not keep it.
 	default:
 		first = c.cfg.ResendEvery
 		a.every = first
 	}
-	if !c.due(g, &a.call, first, c.cfg.ResendEvery) || a.local {
+	if !c.due(g, &a.call, first, c.cfg.ResendEvery) || a.listing == unsent {
 		return
 	}
 	patient := !g.started && !g.complete.IsZero() && !c.now.Before(g.complete.Add(c.cfg.PatientAfter))
@@ -268,8 +268,7 @@ func (c *Core) onDenied(m *wire.Denied) {
 	if a == nil || m.GetSerial() != a.serial || m.GetAttempt() != g.charge.attempt {
 		return
 	}
-	first := a.denied == nil
-	a.denied, a.listed = m, true
+	first := a.deny(m)
 	if others := m.GetElsewhere(); len(others) > 0 {
 		for _, p := range g.members {
 			if _, named := slices.BinarySearch(others, p.id); named && p.isBound() {

@@ -10,6 +10,9 @@ type call struct {
 	every  time.Duration
 }
 
+// again has a request sent at once, as if it had not been sent yet.
+func (o *call) again() { o.sent, o.every = time.Time{}, 0 }
+
 // due reports whether a request is to be sent now, for the first time or once more. If not, the gang is looked at when it is.
 func (c *common) due(g *gang, o *call, first, most time.Duration) bool {
 	if o.every == 0 {

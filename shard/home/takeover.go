@@ -442,9 +442,7 @@ func (c *Core) onKnown(m *wire.Known) {
 			g.charge.reserve.denied != nil && g.tally.bound == 0 && !g.leaving():
 			// A Granted was lost. If it was for what is asked now, saying that again brings it; if it was for less, it is
 			// charged for nobody, and is given back.
-			if a := g.charge.reserve; !a.doubted {
-				a.doubted, a.listed, a.sent, a.every = true, false, time.Time{}, 0
-			} else {
+			if !g.charge.reserve.doubt() {
 				g.charge.tries(attempt)
 				c.release(g)
 			}
@@ -467,10 +465,10 @@ func (c *Core) onCoordinator(e event.CoordinatorSeen) {
 	slices.SortFunc(open, compareGangs)
 	for _, g := range open {
 		if a := g.charge.reserve; a != nil && !fault.On(fault.SleepersForgotten) {
-			a.sent, a.every, a.listed = time.Time{}, 0, false // a new one does not know the request yet
+			a.unlist()
 		}
 		if o := g.charge.open; o != nil {
-			o.sent, o.every = time.Time{}, 0
+			o.again()
 		}
 		g.charge.unstick()
 		if x := g.claim; x != nil && x.step == proposing && len(x.message.GetVictims()) > 0 {
