@@ -120,7 +120,7 @@ func (c *Core) adjust(g *gang) {
 			return
 		}
 	}
-	if a := ch.reserve; a != nil && a.vain.None() && !a.fewer && a.covers(g, need) {
+	if a := ch.reserve; a != nil && a.vain.None() && !ch.asksFewer() && a.covers(g, need) {
 		if len(a.pods) == 0 && base.Equal(a.demand) || len(a.pods) > 0 && base.Equal(ch.amounts) && stillExtra(g, a.pods) {
 			c.sendReserve(g)
 			return
@@ -144,7 +144,7 @@ func (c *Core) adjust(g *gang) {
 		ch.reserved() && ch.reserve == nil && (c.unremembered(g) || ch.namesOthers(need)):
 		c.requestQuota(g, nil, true)
 	case len(extra) > 0 && (g.tally.committed == g.tally.charged || g.search.sleep != nil): // one growth at a time
-		if g.edits.growthDenied && (ch.reserve == nil || !ch.reserve.fewer) {
+		if g.edits.growthDenied && !ch.asksFewer() {
 			if g.edits.ask(); c.pacing.limitRestarts(g) {
 				if ch.reserve != nil {
 					c.sendReserve(g)

@@ -79,7 +79,7 @@ func (c *Core) askAnew(g *gang, pods []*pod, vain report.Reason) {
 // in vain sleeps until nodes change.
 func (c *Core) turns(g *gang, a *reserveCall) bool {
 	s := &g.search
-	if a.denied == nil || a.judged && a.vain.None() || g.claim != nil || g.charge.claimed() {
+	if a.denied == nil || a.nodes != 0 && a.vain.None() || g.claim != nil || g.charge.claimed() {
 		return false
 	}
 	if at := c.shards.tableAt.Add(c.cfg.NeverAfter); c.now.Before(at) { // not all nodes are known
@@ -93,7 +93,7 @@ func (c *Core) turns(g *gang, a *reserveCall) bool {
 	joins := p != nil && len(p.Class.Joins) > 0
 	switch {
 	case a.vain.None():
-		a.judged = true
+		a.nodes = c.shards.nodes
 	case s.sleep == nil && p != nil && !joins: // else pods may have come, or left, before it was denied
 		c.searchers.sleepInVain(g, a)
 		return false

@@ -92,6 +92,12 @@ func (ch *charge) request(a *reserveCall, now time.Time) {
 // anew has the next Reserve begin another attempt.
 func (ch *charge) anew() { ch.attempt = 0 }
 
+// asksFewer reports whether the open Reserve was denied, and something smaller takes its place, or nothing.
+func (ch *charge) asksFewer() bool {
+	a := ch.reserve
+	return a != nil && a.denied != nil && a.growth && ch.most > 0 && len(a.pods) > ch.most
+}
+
 // opens reports whether a Reserve asks that a closed reservation be opened again: it began an attempt since.
 func (ch *charge) opens(a *reserveCall) bool { return ch.closed && ch.attempt == a.serial }
 
@@ -382,10 +388,8 @@ type reserveCall struct {
 	order         *int64        // its place by the queue's spec.order, nil for none
 	denied        *wire.Denied
 	listing       listing
-	fewer         bool          // it was denied, and something smaller takes its place, or nothing
-	judged        bool          // when it was made, or since, it was known whether the gang can ever fit
-	vain          report.Reason // why it cannot, nothing if it might
-	nodes         uint64        // shards.nodes when that was found out
+	vain          report.Reason // why the gang can never fit, nothing if it might
+	nodes         uint64        // shards.nodes when that was found out, 0 while it is not known
 }
 
 // listing is what is known of a Reserve at the coordinator of this term, which has denied it.

@@ -41,10 +41,13 @@ func (c *Core) requestQuota(g *gang, pods []*pod, growth bool) {
 	}
 	a := &reserveCall{
 		demand: demand, bound: boundSum, pods: pods, names: ids(g, have), priority: g.tally.priority, growth: growth,
-		started: g.started, judged: c.shards.knowsNodes(), least: g.least(),
+		started: g.started, least: g.least(),
 		runs: c.runsFor(g), order: c.pacing.orderOf(g).message(),
 	}
-	if !growth && len(pods) > 0 {
+	if c.shards.knowsNodes() {
+		a.nodes = c.shards.nodes
+	}
+	if !growth && len(pods) > 0 && !g.search.vain.None() {
 		if a.vain, a.nodes = g.search.vain, c.shards.nodes; g.search.unfit != nil {
 			a.nodes = g.search.nodes
 		}
@@ -298,7 +301,6 @@ func (c *Core) onDenied(m *wire.Denied) {
 	}
 	if first && a.growth && len(a.pods) > 1 && !g.charge.closed { // further pods are charged one by one: ask for fewer
 		g.charge.growBy(len(a.pods) / 2)
-		a.fewer = true
 	}
 	c.mark(g)
 }
