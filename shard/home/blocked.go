@@ -217,7 +217,7 @@ func (c *common) partWords(g *gang) report.Reason {
 // podReason returns what PodScheduled=False of a pod is to say, nothing if it is not to be written.
 func (g *gang) podReason(p *pod) report.Reason {
 	switch {
-	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.withheld || p.gone:
+	case p.Node != "" || p.Finished || p.Deleting || p.Gated || !p.Ours || p.withheld || p.absence == gone:
 		return report.Reason{}
 	case p.refusal() != nil:
 		return report.Reason{Code: p.refusal().Reason, Message: p.refusal().Message}

@@ -62,7 +62,7 @@ const warnOfOthers = 10 * time.Second
 
 // isChargeable reports whether the pod is bound and to be charged.
 func (p *pod) isChargeable() bool {
-	return p.isBound() && p.chargeable && !p.lost && (p.others.asks() || !p.isElsewhere())
+	return p.isBound() && p.chargeable && p.absence != lost && (p.others.asks() || !p.isElsewhere())
 }
 
 // judgeForeign decides whether a bound pod is to be charged.

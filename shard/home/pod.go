@@ -55,8 +55,7 @@ type pod struct {
 	spots      spots // in the index
 	stage      podStage
 	sure       bool // pinned rests on more than LabelGang, which anybody may have written
-	gone       bool // a node shard found no pod of this UID; the watch will show it
-	lost       bool // being deleted, and it should have gone long ago (repair.go)
+	absence    absence
 	charged    bool // part of the gang's reservation
 	ours       bool // bound by Basalt, or charged before: it is charged whatever its node is
 	chargeable bool // bound, and to be charged (foreign.go)
@@ -64,6 +63,15 @@ type pod struct {
 	withheld   bool // its scheduler's name is lent, and not Basalt's now
 	writing    bool // told is written, and that is not answered: its version is about to change
 }
+
+// absence is whether a pod that is shown is there.
+type absence uint8
+
+const (
+	present absence = iota
+	gone            // a node shard found no pod of this UID; the watch will show it
+	lost            // being deleted, and it should have gone long ago (repair.go)
+)
 
 // few is what few pods have.
 type few struct {
@@ -152,7 +160,8 @@ func (p *pod) bind(node string) {
 // leave forgets what was asked for the pod in the gang that it leaves.
 func (p *pod) leave() {
 	p.letGo()
-	p.commit, p.charged, p.gone = nil, false, false
+	p.commit, p.charged = nil, false
+	p.reappear()
 	p.preferAt("")
 	if p.Node != "" {
 		p.stage = bound
@@ -167,8 +176,12 @@ func (p *pod) preferAt(shard api.Incarnation) {
 }
 
 // vanish takes note that a node shard found no such pod, and reappear that it may be there after all.
-func (p *pod) vanish()   { p.gone = true }
-func (p *pod) reappear() { p.gone = false }
+func (p *pod) vanish() { p.absence = gone }
+func (p *pod) reappear() {
+	if p.absence == gone {
+		p.absence = present
+	}
+}
 
 // charge makes the pod part of its gang's reservation, and uncharge takes it out.
 func (p *pod) charge()   { p.charged = true }
@@ -199,7 +212,7 @@ func (p *pod) tell(reason, words string, gist uint64) { p.told, p.words, p.gist 
 // candidate reports whether the pod may be placed.
 func (p *pod) candidate() bool {
 	return p.Ours && p.Node == "" && p.stage != bound && !p.Finished && !p.Deleting && !p.Gated && !p.withheld &&
-		!p.gone && p.refusal() == nil
+		p.absence != gone && p.refusal() == nil
 }
 
 func comparePods(a, b *pod) int {

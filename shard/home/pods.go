@@ -47,7 +47,7 @@ func (c *common) thereAfterAll() {
 	var there []*pod
 	for _, g := range c.gangs { // only members are said to be gone
 		for _, p := range g.members {
-			if p.gone {
+			if p.absence == gone {
 				there = append(there, p)
 			}
 		}
@@ -186,7 +186,7 @@ func (c *common) versionsWentBack(listed *api.Pod) {
 		return
 	}
 	p := c.pods[listed.UID]
-	if p != nil && p.gone {
+	if p != nil && p.absence == gone {
 		p.reappear()
 		if p.gang != nil {
 			p.gang.edited()

@@ -34,8 +34,8 @@ import (
 // isLost reports whether a bound pod is lost, or notes when it will be. One that is lost stays so. A gang of one has
 // nothing that would take its place.
 func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
-	if p.lost || !p.Deleting || p.End.At == 0 || p.gang.isPod() {
-		return p.lost
+	if p.absence == lost || !p.Deleting || p.End.At == 0 || p.gang.isPod() {
+		return p.absence == lost
 	}
 	over := time.Unix(p.End.At, 0)
 	silent := n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool {
@@ -52,7 +52,7 @@ func (p *pod) isLost(n *api.Node, now time.Time, again *time.Time) bool {
 			break
 		}
 	}
-	p.lost = true
+	p.absence = lost
 	return true
 }
 

@@ -360,7 +360,7 @@ func (p *pod) goesWith() bool { return p.isBound() && !p.isElsewhere() }
 func whoStays(g *gang, now time.Time) (one *pod) {
 	for _, p := range g.members {
 		switch {
-		case !p.goesWith() || p.lost:
+		case !p.goesWith() || p.absence == lost:
 		case !p.stays(now):
 			return nil
 		case one == nil || comparePods(p, one) < 0:

@@ -149,7 +149,7 @@ func (c *evictions) evictCondemned(g *gang) {
 // goneCondemned is what the reservation is still charged for condemned pods that are gone.
 func (g *gang) goneCondemned() (sum api.Resources) {
 	for uid, amounts := range g.charge.condemned {
-		if p := g.members[uid]; p == nil || !p.isBound() || p.lost {
+		if p := g.members[uid]; p == nil || !p.isBound() || p.absence == lost {
 			sum = sum.Add(amounts)
 		}
 	}
