@@ -62,20 +62,20 @@ const warnOfOthers = 10 * time.Second
 
 // isChargeable reports whether the pod is bound and to be charged.
 func (p *pod) isChargeable() bool {
-	return p.isBound() && p.chargeable && p.absence != lost && (p.others.asks() || !p.isElsewhere())
+	return p.isBound() && p.burden != ofOthers && p.absence != lost && (p.others.asks() || !p.isElsewhere())
 }
 
 // judgeForeign decides whether a bound pod is to be charged.
 func (c *census) judgeForeign(p *pod) {
 	switch {
-	case p.chargeable:
+	case p.burden != ofOthers:
 		if p.seldom().counted != nil && p.Started {
 			c.uncount(p)
 		}
 		return
-	case p.ours || p.Node == "" || p.gang.charge.reserved() && p.gang.charge.names(p.gang, p) ||
+	case p.Node == "" || p.gang.charge.reserved() && p.gang.charge.names(p.gang, p) ||
 		fault.On(fault.ForeignInFull):
-		p.chargeable = true
+		p.burden = chargeable
 		return
 	}
 	n, on := c.clusterNodes[p.Node], c.foreign[p.Node]
@@ -89,14 +89,14 @@ func (c *census) judgeForeign(p *pod) {
 	}
 	switch {
 	case n != nil && p.Started:
-		p.chargeable = true
+		p.burden = chargeable
 	case n != nil && sum.Fits(n.Allocatable):
-		p.chargeable, p.some().counted, on.sum = true, p.Class.Requests, sum
+		p.burden, p.some().counted, on.sum = chargeable, p.Class.Requests, sum
 	case !on.waiting[p.UID]:
 		on.waiting[p.UID] = true
 		on.order = append(on.order, p.UID)
 	}
-	if p.chargeable {
+	if p.burden != ofOthers {
 		delete(on.waiting, p.UID)
 	}
 	c.forgetForeign(p.Node)
@@ -105,7 +105,9 @@ func (c *census) judgeForeign(p *pod) {
 // forgetCharge ends what owe decided.
 func (c *census) forgetCharge(p *pod) {
 	c.uncount(p)
-	p.chargeable = false
+	if p.burden == chargeable {
+		p.burden = ofOthers
+	}
 	if on := c.foreign[p.Node]; on != nil {
 		delete(on.waiting, p.UID)
 		c.forgetForeign(p.Node)

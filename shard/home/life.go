@@ -153,7 +153,7 @@ func (g *gang) startedBefore() {
 // boundByUs reports whether a pod of the gang's present life was bound by Basalt, for this gang.
 func (g *gang) boundByUs() bool {
 	for _, p := range g.members {
-		if g.lives(p) && (p.ours && p.Gang == g.id || p.Node == "") {
+		if g.lives(p) && (p.burden == byUs && p.Gang == g.id || p.Node == "") {
 			return true
 		}
 	}

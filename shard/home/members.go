@@ -70,7 +70,7 @@ func (c *census) count(g *gang) (t tally) {
 			switch c.judgeForeign(p); {
 			case p.isLost(c.clusterNodes[p.Node], c.now, &t.again):
 				t.lost++
-			case p.chargeable:
+			case p.burden != ofOthers:
 				t.chargeable++
 			}
 			continue

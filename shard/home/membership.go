@@ -84,7 +84,7 @@ func (c *Core) movesTo(p *pod, to *intake.Group) bool {
 		return false
 	}
 	queue, known, _ := c.objects.GroupQueue(to)
-	return known && queue == g.queue && (g.name == to.Name || g.isPod() && !p.ours && !g.charge.reserved())
+	return known && queue == g.queue && (g.name == to.Name || g.isPod() && p.burden != byUs && !g.charge.reserved())
 }
 
 // resolveMembership finds the gang of a pod whose state or surroundings changed.

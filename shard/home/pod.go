@@ -52,16 +52,15 @@ type pod struct {
 	retellAt     time.Time // likewise, with other words for what it shows
 
 	// Together, for there are many pods:
-	spots      spots // in the index
-	stage      podStage
-	sure       bool // pinned rests on more than LabelGang, which anybody may have written
-	absence    absence
-	charged    bool // part of the gang's reservation
-	ours       bool // bound by Basalt, or charged before: it is charged whatever its node is
-	chargeable bool // bound, and to be charged (foreign.go)
-	alone      bool // its PodGroup is gone, and started each of its pods by itself (startsAlone)
-	withheld   bool // its scheduler's name is lent, and not Basalt's now
-	writing    bool // told is written, and that is not answered: its version is about to change
+	spots    spots // in the index
+	stage    podStage
+	sure     bool // pinned rests on more than LabelGang, which anybody may have written
+	absence  absence
+	charged  bool // part of the gang's reservation
+	burden   burden
+	alone    bool // its PodGroup is gone, and started each of its pods by itself (startsAlone)
+	withheld bool // its scheduler's name is lent, and not Basalt's now
+	writing  bool // told is written, and that is not answered: its version is about to change
 }
 
 // absence is whether a pod that is shown is there.
@@ -71,6 +70,15 @@ const (
 	present absence = iota
 	gone            // a node shard found no pod of this UID; the watch will show it
 	lost            // being deleted, and it should have gone long ago (repair.go)
+)
+
+// burden is whether a pod is to be charged once it is bound (foreign.go).
+type burden uint8
+
+const (
+	ofOthers   burden = iota // bound by somebody else, as far as is known, and not to be charged yet
+	chargeable               // likewise, and to be charged
+	byUs                     // bound by Basalt, or charged before: it is charged whatever its node is
 )
 
 // few is what few pods have.
@@ -188,12 +196,12 @@ func (p *pod) charge()   { p.charged = true }
 func (p *pod) uncharge() { p.charged = false }
 
 // own takes note that Basalt bound the pod, or charged it before.
-func (p *pod) own() { p.ours = true }
+func (p *pod) own() { p.burden = byUs }
 
 // pin has the pod stay with a gang, pinOwn with one that Basalt commits it or bound it for, and pinAsSaid with one that
 // only its labels name. unpin ends that.
 func (p *pod) pin(gang string)       { p.pinned, p.sure = gang, true }
-func (p *pod) pinOwn(gang string)    { p.pinned, p.sure, p.ours = gang, true, true }
+func (p *pod) pinOwn(gang string)    { p.pinned, p.sure, p.burden = gang, true, byUs }
 func (p *pod) pinAsSaid(gang string) { p.pinned = gang }
 func (p *pod) unpin()                { p.pinned, p.sure = "", false }
 
