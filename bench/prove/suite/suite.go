@@ -52,8 +52,8 @@ const (
 // pure are packages whose code has one goroutine.
 var pure = []string{
 	"cache", "coordinator", "shard/home", "shard/home/plan", "shard/node", "bench/measure/fair",
-	"bench/prove/bookings", "bench/prove/claims", "bench/prove/explore", "bench/prove/feed", "bench/prove/order",
-	"bench/prove/promised",
+	"bench/prove/bookings", "bench/prove/claims", "bench/prove/devices", "bench/prove/explore", "bench/prove/feed",
+	"bench/prove/order", "bench/prove/promised",
 	"bench/prove/sim", "bench/prove/spec",
 }
 
