@@ -15,6 +15,7 @@ const (
 	loginAtOnce    = 40
 	askPerSecond   = 20 // questions to Basalt of everybody
 	askAtOnce      = 40
+	ownAsks        = 3 // of one user at the same time, however many sessions he has
 
 	askWithin  = 6 * time.Second // an answer of Basalt's comes, or the page goes without
 	pageWithin = 15 * time.Second

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -531,6 +532,56 @@ func TestEverythingAtOnce(t *testing.T) {
 	other.shows("/gangs/a/mine", 200, "said")
 	close(hold)
 	wg.Wait()
+}
+
+// TestQuestionsAreInTurn: however many sessions a user has, no more than some of his questions to Basalt wait with
+// those of others.
+func TestQuestionsAreInTurn(t *testing.T) {
+	c := startCluster(t)
+	c.tenant("greedy", "a")
+	c.tenant("other", "a")
+	c.gang("a", "mine", "Pending", "so")
+	hold := make(chan struct{})
+	var asked atomic.Int32
+	c.answer = func(user, _ string) (any, error) {
+		if user == "greedy" {
+			asked.Add(1)
+			<-hold
+		}
+		return visibility.Why{Message: "said"}, nil
+	}
+	s := c.console(func(s *server) { s.asks.SetLimit(1e6); s.asks.SetBurst(1e6) })
+	other := s.login("other")
+	wait(t, "the list", has(other, "/work?n=a", "mine"))
+	var wg sync.WaitGroup
+	for range 5 {
+		greedy := s.login("greedy")
+		for range ownAsks {
+			wg.Go(func() {
+				r, err := greedy.http.Get(greedy.at + "/gangs/a/mine")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Body.Close()
+			})
+		}
+	}
+	wait(t, "the first questions", func() error {
+		if n := asked.Load(); n < ownAsks {
+			return fmt.Errorf("%d questions were asked", n)
+		}
+		return nil
+	})
+	other.shows("/gangs/a/mine", 200, "said")
+	if n := asked.Load(); n != ownAsks {
+		t.Errorf("one user asks %d questions at the same time", n)
+	}
+	close(hold)
+	wg.Wait()
+	if n := asked.Load(); n <= ownAsks {
+		t.Errorf("only %d of the questions were asked in the end", n)
+	}
 }
 
 // TestLaptop: the URL opens one session, with the rights of the kubeconfig, of which namespaces are watched one by one

@@ -98,8 +98,14 @@ func problemOf(err error) problem {
 	return p
 }
 
-// ask asks Basalt for a viewer.
+// ask asks Basalt for a viewer, whose questions wait for each other before they wait for those of others.
 func (s *server) ask(ctx context.Context, v *viewer, path string, answer any) error {
+	select {
+	case v.asks <- struct{}{}:
+		defer func() { <-v.asks }()
+	case <-ctx.Done():
+		return problem{http.StatusTooManyRequests, "too many questions at once: ask again in a moment"}
+	}
 	if err := s.asks.Wait(ctx); err != nil {
 		return problem{http.StatusTooManyRequests, "too many questions at once: ask again in a moment"}
 	}

@@ -53,6 +53,7 @@ func (s *sessions) add(v *viewer, now time.Time) (id string) {
 	var oldest, idle *session
 	for _, each := range s.all {
 		if each.viewer.name == v.name {
+			v.asks = each.viewer.asks
 			if own++; oldest == nil || each.began.Before(oldest.began) {
 				oldest = each
 			}

@@ -36,6 +36,7 @@ type viewer struct {
 	config    *rest.Config
 	access    authorizationclient.AuthorizationV1Interface
 	core      coreclient.CoreV1Interface
+	asks      chan struct{} // a place for each question of this user's to Basalt: other sessions of his have the same
 
 	mu    sync.Mutex
 	known map[access]verdict
@@ -57,7 +58,8 @@ func recognise(ctx context.Context, config *rest.Config, namespace string) (*vie
 	if err != nil {
 		return nil, err
 	}
-	v := &viewer{config: config, namespace: namespace, known: map[access]verdict{}}
+	v := &viewer{config: config, namespace: namespace, known: map[access]verdict{},
+		asks: make(chan struct{}, ownAsks)}
 	if v.access, err = authorizationclient.NewForConfigAndClient(config, client); err != nil {
 		return nil, err
 	}
