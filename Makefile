@@ -35,7 +35,7 @@ nightly: ## run everything in full, whatever of it fails: all tests, other contr
 		echo "nightly: $$part $$ended after $$(( ($$(date +%s) - began) / 60 )) minutes"; done; \
 	[ -z "$$failed" ] || { echo "nightly: failed:$$failed"; exit 1; }
 
-test-full: bin/basalt-bench compiler
+test-full: bin/basalt-bench compiler chromium
 	bin/basalt-bench test --full $(PKG)
 
 race: build compiler ## run the tests of PKG=./... three times with the race detector, to find flaky failures
@@ -166,7 +166,10 @@ bin/basalt bin/basalt-bench:
 ceilings: bin/basalt-bench ## lower the ceilings of the code's shape to today's figures; for the figures, bin/basalt-bench gauge
 	bin/basalt-bench gauge --lower
 
-.PHONY: compiler
+.PHONY: compiler chromium
+chromium: # in which the console is looked at; other tests do without
+	@command -v chromium >/dev/null || apt-get install -y -qq chromium || { echo "install chromium"; exit 1; }
+
 compiler:
 	@cc=$$($(GO) env CC); command -v $${cc%% *} >/dev/null || \
 	{ echo "the race detector needs a C compiler: install gcc, or set CC"; exit 1; }

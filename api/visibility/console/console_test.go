@@ -788,3 +788,28 @@ func TestStreamAsksAgain(t *testing.T) {
 	for !strings.Contains(next(t, events, "main"), "waits: second words") {
 	}
 }
+
+// TestListsAskNobody: however many look at lists, and whatever changes there, Basalt is asked nothing.
+func TestListsAskNobody(t *testing.T) {
+	c := startCluster(t)
+	c.may("admin", "list podgroups", "list queues")
+	c.gang("a", "mine", "Pending", "first words")
+	c.answer = func(_, path string) (any, error) {
+		t.Errorf("Basalt is asked %s", path)
+		return nil, answered{503, "no"}
+	}
+	s := c.console(func(s *server) { s.timing.streamEach = 5 * time.Millisecond })
+	b := s.login("admin")
+	wait(t, "the list", has(b, "/work", "mine"))
+	for range maxOwnStreams / 2 {
+		b.stream("/work")
+		b.stream("/queues")
+	}
+	events, _ := s.login("admin").stream("/work")
+	for i := range 20 {
+		c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("q", i)}})
+		c.gang("a", "mine", "Pending", fmt.Sprint("words ", i))
+		for !strings.Contains(next(t, events, "main"), fmt.Sprint("words ", i)) {
+		}
+	}
+}

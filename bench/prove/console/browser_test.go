@@ -152,7 +152,13 @@ func (w *world) look(t *testing.T, root string) {
 		t.Errorf("a condition appears %v after the API server has it", took)
 	}
 
+	script := ""
+	if seeds.InFull() {
+		script = axe(t)
+	}
 	admin := w.person(t, b)
+	admin.goes("/login")
+	admin.clean(script, "/login")
 	admin.logsIn(root)
 	for _, path := range []string{"/work", "/gangs/red/crimson-wait", "/queues", "/queues/research.vision", "/cluster"} {
 		admin.goes(path)
@@ -164,6 +170,7 @@ func (w *world) look(t *testing.T, root string) {
 					break
 				}
 				name := strings.ReplaceAll(strings.Trim(path, "/"), "/", "-")
+				admin.clean(script, fmt.Sprintf("%s, %d wide, dark %v", path, width, dark))
 				admin.picture(fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark]))
 			}
 			admin.fits(path, width)
