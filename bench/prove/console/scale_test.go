@@ -20,6 +20,7 @@ import (
 
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/prove/seeds"
+	"basalt.dev/basalt/bench/stage/local/localtest"
 )
 
 var flat = flag.Duration("flat", 10*time.Minute, "how long 200 streams are watched for a growth of memory, in full")
@@ -155,6 +156,55 @@ func TestScale(t *testing.T) {
 	t.Logf("%d streams for %v: %v MiB", manyEyes, *flat, sizes)
 	if early, late := max(sizes[1], sizes[2], sizes[3]), max(sizes[7], sizes[8], sizes[9]); late > early*13/10 {
 		t.Errorf("memory grows: %v MiB", sizes)
+	}
+}
+
+// TestShardsPay: two hundred people who look cost a shard less than a hundredth of a core.
+func TestShardsPay(t *testing.T) {
+	if !seeds.InFull() {
+		t.Skip("it measures for a minute: make nightly runs it")
+	}
+	w := start(t, 2)
+	w.inhabited()
+	w.serve()
+	const during = 20 * time.Second
+	measure := func() (cost []float64) {
+		var before []float64
+		for _, b := range w.all {
+			before = append(before, spent(t, b.Pid()))
+		}
+		time.Sleep(during)
+		for i, b := range w.all {
+			cost = append(cost, 100*(spent(t, b.Pid())-before[i])/during.Seconds())
+		}
+		return cost
+	}
+	alone := measure()
+	var eyes []*visitor
+	var pages atomic.Int64
+	for i := range manyEyes {
+		if i%8 == 0 {
+			of := []string{"red", "blue"}[len(eyes)%2]
+			eyes = append(eyes, w.login(w.token(of, of)))
+		}
+		of := [][]string{{"/work?n=red", "/gangs/red/crimson-wait", "/work?n=red&show=waits", "/queues?n=red"},
+			{"/work?n=blue", "/gangs/blue/azure-run", "/work?n=blue&sort=name", "/queues?n=blue"}}[(len(eyes)-1)%2]
+		if err := eyes[len(eyes)-1].stream(t.Context(), of[i%4], func(string) { pages.Add(1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	localtest.Wait(t, patience, "all pages", func(context.Context) error {
+		if n := pages.Load(); n < manyEyes {
+			return fmt.Errorf("%d pages", n)
+		}
+		return nil
+	})
+	looked := measure()
+	for i, b := range w.all {
+		t.Logf("%s: %.2f %% of a core alone, %.2f %% with %d streams", b.Name(), alone[i], looked[i], manyEyes)
+		if more := looked[i] - alone[i]; b.Role == "shard" && more > 1 {
+			t.Errorf("%s pays %.2f %% of a core for %d people who look", b.Name(), more, manyEyes)
+		}
 	}
 }
 
