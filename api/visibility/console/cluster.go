@@ -79,9 +79,18 @@ func (s *server) nodesFor(ctx context.Context, q *query) (*nodeMap, error) {
 	if err := q.viewer.may(ctx, listNodes, q.reviews); err != nil {
 		return nil, err
 	}
-	return s.nodes.get(ctx, nodesFor, func() (*nodeMap, error) {
+	s.mu.Lock()
+	within := max(nodesFor, nodesShare*s.nodesTook)
+	s.mu.Unlock()
+	return s.nodes.get(ctx, within, func() (*nodeMap, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, 4*pageWithin)
 		defer cancel()
+		began := time.Now()
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.nodesTook = time.Since(began)
+		}()
 		return readNodes(ctx, q.viewer)
 	})
 }

@@ -659,7 +659,7 @@ func TestCluster(t *testing.T) {
 		{Name: "s-0", Incarnation: "s-0-2", State: "ok", Buckets: 1024}, {Name: "s-1", Incarnation: "s-1-1", State: "silent"}}
 	c.mu.Unlock()
 	s.statuses.mu.Lock()
-	s.statuses.at = time.Now().Add(-time.Hour)
+	s.statuses.until = time.Time{}
 	s.statuses.mu.Unlock()
 	b.shows("/cluster", 200, "c-1 leads in place of c-0, with term 9", "s-0 was started anew", "s-1: silent, before ok",
 		"s-0 has 1024 buckets, before 512")

@@ -103,8 +103,8 @@ func (s *server) gang(ctx context.Context, q *query) (*view, error) {
 	if d.Queue = said.Queue; d.Queue != "" {
 		d.QueueURL = queueURL(d.Queue, namespace)
 	}
-	s.events(ctx, q, d)
-	s.pods(ctx, q, d, object != nil)
+	s.events(ctx, q, d, version)
+	s.pods(ctx, q, d, version)
 	d.Life, d.Phases = lifeOf(object, said, d.Events, time.Now())
 	if !q.stream {
 		d.WhatIf = s.whatIf(ctx, q, namespace, url.Values{"gang": {namespace + "/" + name}})
@@ -125,10 +125,10 @@ func isFinal(err error) bool {
 }
 
 // pods fills in the pods of a gang, or a pod that is one, as far as the viewer may list pods.
-func (s *server) pods(ctx context.Context, q *query, d *gangData, group bool) {
-	list, err := recall(q.memo, "pods", "", 0, usual.streamIdle, func() (*corev1.PodList, error) {
+func (s *server) pods(ctx context.Context, q *query, d *gangData, version string) {
+	list, err := recall(q.memo, "pods", version, podsFor, podsAgain, func() (*corev1.PodList, error) {
 		o := metav1.ListOptions{ResourceVersion: "0", LabelSelector: api.LabelPodGroup + "=" + d.Name}
-		if !group {
+		if version == "" { // there is no PodGroup
 			o = metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", d.Name).String()}
 		}
 		o.Limit = maxPods + 1 // which the watch cache of the API server does not heed
@@ -157,8 +157,8 @@ func (s *server) pods(ctx context.Context, q *query, d *gangData, group bool) {
 }
 
 // events fills in what was said of the gang's object.
-func (s *server) events(ctx context.Context, q *query, d *gangData) {
-	list, err := recall(q.memo, "events", "", 0, usual.streamIdle, func() (*corev1.EventList, error) {
+func (s *server) events(ctx context.Context, q *query, d *gangData, version string) {
+	list, err := recall(q.memo, "events", version, podsFor, podsAgain, func() (*corev1.EventList, error) {
 		return q.viewer.core.Events(d.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0",
 			FieldSelector: fields.OneTermEqualSelector("involvedObject.name", d.Name).String()})
 	})

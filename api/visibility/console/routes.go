@@ -66,8 +66,9 @@ func newServer(ctx context.Context, o Options, host string) (*server, error) {
 		return nil, err
 	}
 	s := &server{Options: o, ctx: ctx, host: host, timing: usual, objects: newObjects(clients.Basalt, o.Log),
-		sessions: &sessions{all: map[[32]byte]*session{}, forever: !o.LogIn, each: usual.session},
-		logins:   rate.NewLimiter(loginPerSecond, loginAtOnce), asks: rate.NewLimiter(askPerSecond, askAtOnce)}
+		sessions:  &sessions{all: map[[32]byte]*session{}, forever: !o.LogIn, each: usual.session},
+		singlesOf: map[string]*shared[[]singleRow]{},
+		logins:    rate.NewLimiter(loginPerSecond, loginAtOnce), asks: rate.NewLimiter(askPerSecond, askAtOnce)}
 	s.history = newHistory()
 	s.mayAll, s.mayQueues = true, true
 	if !o.LogIn {

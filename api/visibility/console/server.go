@@ -47,6 +47,8 @@ type server struct {
 	statuses shared[*clusterState]
 
 	mu        sync.Mutex
+	nodesTook time.Duration // to list nodes, the last time
+	singlesOf map[string]*shared[[]singleRow]
 	once      string    // the secret of the URL that opens a session on a laptop, until it is used
 	onceUntil time.Time // or too late
 	local     *viewer   // on a laptop

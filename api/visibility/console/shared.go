@@ -10,16 +10,16 @@ import (
 // and it counts for a while. Whoever is given it was reviewed before.
 type shared[T any] struct {
 	mu    sync.Mutex
-	at    time.Time
+	until time.Time // the answer counts
 	value T
 	err   error
 	busy  chan struct{} // closed when the question under way has been answered
 }
 
-// get returns the answer, asked for at most so long ago. A question goes on when the viewer who began it is gone.
+// get returns the answer, which counts for so long. A question goes on when the viewer who began it is gone.
 func (s *shared[T]) get(ctx context.Context, within time.Duration, ask func() (T, error)) (T, error) {
 	s.mu.Lock()
-	if !s.at.IsZero() && time.Since(s.at) < within {
+	if time.Now().Before(s.until) {
 		defer s.mu.Unlock()
 		return s.value, s.err
 	}
@@ -31,7 +31,10 @@ func (s *shared[T]) get(ctx context.Context, within time.Duration, ask func() (T
 			value, err := ask()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.at, s.value, s.err, s.busy = time.Now(), value, err, nil
+			if err != nil { // of one who asked: another may be answered
+				within = time.Second
+			}
+			s.until, s.value, s.err, s.busy = time.Now().Add(within), value, err, nil
 			close(busy)
 		}()
 	}

@@ -146,7 +146,8 @@ func listGangs(namespace string) access {
 func getGang(namespace, name string) access {
 	return access{"get", v1beta1.GroupName, "podgroups", namespace, name}
 }
-func getQueue(name string) access { return access{"get", v1beta1.GroupName, "queues", "", name} }
+func listPods(namespace string) access { return access{"list", "", "pods", namespace, ""} }
+func getQueue(name string) access      { return access{"get", v1beta1.GroupName, "queues", "", name} }
 
 var (
 	listQueues = access{"list", v1beta1.GroupName, "queues", "", ""}

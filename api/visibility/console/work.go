@@ -355,7 +355,12 @@ func (s *server) singles(ctx context.Context, q *query, d *workData) {
 		return // of the whole cluster they are too many to be asked for
 	}
 	for _, namespace := range d.Scope.names {
-		rows, err := recall(q.memo, "singles "+namespace, "", 0, whyAgain, func() ([]singleRow, error) {
+		if q.viewer.may(ctx, listPods(namespace), q.reviews) != nil {
+			continue // he sees those of gangs nowhere else either
+		}
+		rows, err := s.singlesIn(namespace).get(ctx, singlesFor, func() ([]singleRow, error) {
+			ctx, cancel := context.WithTimeout(s.ctx, pageWithin)
+			defer cancel()
 			list, err := q.viewer.core.Pods(namespace).List(ctx, metav1.ListOptions{
 				LabelSelector: "!" + api.LabelPodGroup, ResourceVersion: "0", Limit: 10 * maxSingles,
 				FieldSelector: fields.Set{"spec.schedulerName": api.SchedulerName, "status.phase": "Pending",
@@ -370,13 +375,28 @@ func (s *server) singles(ctx context.Context, q *query, d *workData) {
 			return rows, nil
 		})
 		if err != nil {
-			continue // he may not list pods, and sees those of gangs nowhere else either
+			continue
 		}
 		d.Singles = append(d.Singles, rows...)
 	}
 	if len(d.Singles) > maxSingles {
 		d.Singles, d.More = d.Singles[:maxSingles], true
 	}
+}
+
+// singlesIn returns what is remembered of those in a namespace.
+func (s *server) singlesIn(namespace string) *shared[[]singleRow] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.singlesOf[namespace]
+	if of == nil {
+		if len(s.singlesOf) >= maxSingleOf {
+			clear(s.singlesOf)
+		}
+		of = &shared[[]singleRow]{}
+		s.singlesOf[namespace] = of
+	}
+	return of
 }
 
 func singleOf(p *corev1.Pod) singleRow {

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"net/url"
@@ -12,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
@@ -81,6 +85,19 @@ func TestConsole(t *testing.T) {
 	t.Run("the tree", func(t *testing.T) { w.tree(t, admin) })
 	t.Run("a stranger", func(t *testing.T) { w.stranger(t, admin, blue, red) })
 	t.Run("a browser", func(t *testing.T) { w.look(t, root) })
+	t.Run("a laptop", func(t *testing.T) { w.laptop(t, config) })
+	t.Run("a token that is revoked", func(t *testing.T) {
+		w.check(w.kube.Core.CoreV1().ServiceAccounts("blue").Delete(t.Context(), "blue", metav1.DeleteOptions{}))
+		localtest.Wait(t, patience, "the end of the session", func(context.Context) error {
+			if code, text := blue.get("/work"); code != 401 || !strings.Contains(text, "does not accept this token") {
+				return fmt.Errorf("%d %s", code, text)
+			}
+			return nil
+		})
+		if _, text := blue.get("/work"); !strings.Contains(text, `name="token"`) {
+			t.Errorf("then a page says %s", text)
+		}
+	})
 	t.Run("no shard", func(t *testing.T) {
 		for _, b := range w.all[1:] {
 			b.Kill()
@@ -92,6 +109,47 @@ func TestConsole(t *testing.T) {
 		)
 		red.shows("/work", "crimson-wait")
 		admin.shows("/cluster", "Basalt does not say its status now", "shard-0") // as it was
+	})
+}
+
+// laptop has a tenant run a console of her own, with the rights that she has.
+func (w *world) laptop(t *testing.T, kubeconfig string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	own := exec.CommandContext(ctx, w.program, "console", "--kubeconfig", kubeconfig, "--basalt-server",
+		w.all[1].Visibility)
+	out, err := own.StdoutPipe()
+	w.check(err)
+	w.check(own.Start())
+	defer func() { cancel(); _ = own.Wait() }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	w.check(err)
+	at, err := url.Parse(strings.TrimSpace(line))
+	w.check(err)
+	her := w.visitor()
+	at, her.at = &url.URL{Path: at.Path, RawQuery: at.RawQuery}, at.Scheme+"://"+at.Host
+	if code, text := her.get(at.String()); code != 200 {
+		t.Errorf("the URL that it prints: %d %s", code, text)
+	}
+	her.shows("/work", "My work", "crimson-run", "crimson-wait")
+	her.shows("/gangs/red/crimson-wait", "waits: queue", "crimson-wait-1")
+	her.shows("/queues", "Queues that admit red")
+	if code, text := her.get("/work?n=blue"); code != 403 || strings.Contains(text, "azure") {
+		t.Errorf("of others it shows %d %s", code, text)
+	}
+	heard := make(chan string, 100)
+	w.check(her.stream(ctx, "/work", func(event string) { heard <- event }))
+	w.group("red", "crimson-new", "research.vision", 1)
+	localtest.Wait(t, patience, "the new gang", func(ctx context.Context) error {
+		select {
+		case event := <-heard:
+			if strings.Contains(event, "crimson-new") {
+				return nil
+			}
+			return errors.New(event)
+		default:
+			return errors.New("nothing new")
+		}
 	})
 }
 

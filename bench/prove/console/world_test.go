@@ -251,12 +251,13 @@ func (w *world) reason(namespace, name, reason string) {
 // visitor is a browser without a screen.
 type visitor struct {
 	w    *world
+	at   string
 	http *http.Client
 }
 
 func (w *world) visitor() *visitor {
 	jar, _ := cookiejar.New(nil)
-	return &visitor{w, &http.Client{Jar: jar, Transport: &http.Transport{MaxConnsPerHost: 0,
+	return &visitor{w, w.at, &http.Client{Jar: jar, Transport: &http.Transport{MaxConnsPerHost: 0,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} // it is self-made
 }
 
@@ -275,7 +276,7 @@ func (w *world) login(token string) *visitor {
 func (v *visitor) get(path string) (int, string) {
 	v.w.t.Helper()
 	for try := 0; ; try++ {
-		r, err := v.http.Get(v.w.at + path)
+		r, err := v.http.Get(v.at + path)
 		v.w.check(err)
 		text, err := io.ReadAll(r.Body)
 		r.Body.Close()
@@ -306,7 +307,7 @@ func (v *visitor) shows(path string, words ...string) string {
 
 // stream reads a page's stream until the test ends, and counts its events and bytes.
 func (v *visitor) stream(ctx context.Context, path string, heard func(event string)) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, v.w.at+"/stream"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, v.at+"/stream"+path, nil)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@
     source.addEventListener("end", (e) => { ended = true; close(); live.textContent = ""; say("No more updates: " + JSON.parse(e.data)); });
     source.onerror = () => {
       live.textContent = "connecting again";
-      if (source && source.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5000 + 5000 * Math.random()); }
+      if (source && source.readyState === EventSource.CLOSED) { say("Not up to date: load the page again, or log in again."); close(); setTimeout(open, 5000 + 5000 * Math.random()); }
     };
   };
   const close = () => { if (source) source.close(); source = null; };
