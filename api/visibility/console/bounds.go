@@ -62,7 +62,8 @@ type timing struct {
 	streamReview time.Duration // a review counts in a stream
 	streamEach   time.Duration // a stream looks for changes,
 	streamIdle   time.Duration // and renders without one, for ages go on
+	write        time.Duration // a browser takes what is written
 }
 
 var usual = timing{session: 15 * time.Minute, streamReview: time.Minute, streamEach: time.Second / 2,
-	streamIdle: 15 * time.Second}
+	streamIdle: 15 * time.Second, write: writeWithin}

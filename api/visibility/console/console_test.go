@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -420,7 +421,7 @@ func TestStreams(t *testing.T) {
 	c := startCluster(t)
 	quick := func(s *server) {
 		s.timing = timing{
-			session:      time.Hour,
+			write: patience, session: time.Hour,
 			streamReview: time.Millisecond,
 			streamEach:   5 * time.Millisecond,
 			streamIdle:   20 * time.Millisecond,
@@ -811,5 +812,29 @@ func TestListsAskNobody(t *testing.T) {
 		c.gang("a", "mine", "Pending", fmt.Sprint("words ", i))
 		for !strings.Contains(next(t, events, "main"), fmt.Sprint("words ", i)) {
 		}
+	}
+}
+
+// TestStreamsAreQuiet: a stream of HTTP/2 that has nothing to say for longer than a write may take goes on.
+func TestStreamsAreQuiet(t *testing.T) {
+	c := startCluster(t)
+	c.tenant("u", "a")
+	c.gang("a", "mine", "Pending", "first words")
+	s := c.console(func(s *server) {
+		s.TLS = &tls.Config{}
+		s.timing.streamEach, s.timing.streamIdle, s.timing.write = 5*time.Millisecond, time.Hour, 20*time.Millisecond
+	})
+	b := s.login("u")
+	wait(t, "the list", has(b, "/work?n=a", "mine"))
+	events, _ := b.stream("/work?n=a")
+	next(t, events, "main")
+	select {
+	case e, ok := <-events:
+		t.Fatalf("it says %q, %v", e, ok)
+	case <-time.After(200 * time.Millisecond):
+	}
+	c.gang("a", "mine", "Pending", "second words")
+	if text := next(t, events, "main"); !strings.Contains(text, "second words") {
+		t.Errorf("then it says %q", text)
 	}
 }

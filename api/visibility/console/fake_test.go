@@ -270,8 +270,12 @@ func (c *cluster) consoleFor(user string, logIn bool, change ...func(*server)) *
 	for _, do := range change {
 		do(s)
 	}
-	web.Config.Handler = s.handler()
-	web.Start()
+	if web.Config.Handler = s.handler(); s.TLS != nil { // HTTP/2
+		web.EnableHTTP2 = true
+		web.StartTLS()
+	} else {
+		web.Start()
+	}
 	c.t.Cleanup(func() { cancel(); web.CloseClientConnections(); web.Close() })
 	return &site{s, c.t, web}
 }
@@ -285,7 +289,7 @@ type browser struct {
 
 func (s *site) browser() *browser {
 	jar, _ := cookiejar.New(nil)
-	return &browser{s.t, s.web.URL, &http.Client{Jar: jar}}
+	return &browser{s.t, s.web.URL, &http.Client{Jar: jar, Transport: s.web.Client().Transport}}
 }
 
 // login returns the browser of a user who has logged in.

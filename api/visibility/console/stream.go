@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -31,9 +32,11 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, make page) {
 	var wrote time.Time
 	send := func(text string) bool {
 		wrote = time.Now()
-		_ = out.SetWriteDeadline(wrote.Add(writeWithin))
+		_ = out.SetWriteDeadline(wrote.Add(s.timing.write))
 		_, err := w.Write([]byte(text))
-		return err == nil && out.Flush() == nil
+		err = errors.Join(err, out.Flush())
+		_ = out.SetWriteDeadline(time.Time{}) // with HTTP/2 it would end a stream that has nothing to say
+		return err == nil
 	}
 	if !send(fmt.Sprintf("retry: %d\n\n", streamAgain/time.Millisecond)) {
 		return
