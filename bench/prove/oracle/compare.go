@@ -78,7 +78,8 @@ var exceptions = []exception{
 		return m.Kind == Strict && takes(c.withoutNominated(), m.Node) || m.Kind == Words && len(c.withoutNominated().Pods) < len(c.Pods) ||
 			m.Kind == Unsafe && m.Plugin == names.VolumeRestrictions && passes(c.withoutNominated(), m) && passes(c.withoutDisks(), m)
 	}},
-	{"empty-selector", "a spread whose selector is empty counts nobody, pods that are nominated to a node included: kube-scheduler counts those alone", func(c *Case, m Mismatch) bool {
+	{"empty-selector", "a spread whose selector is empty matches no pods, including pods nominated to a node: " +
+		"kube-scheduler counts only those", func(c *Case, m Mismatch) bool {
 		return m.Kind == Unsafe && m.Plugin == names.PodTopologySpread && spreadsOverNobody(c.Pod) && passes(c.withoutNominated(), m)
 	}},
 	{"shared-hostname", "nodes with the same hostname take no pod that an anti-affinity term is about: nothing says which of them it means", func(c *Case, m Mismatch) bool {

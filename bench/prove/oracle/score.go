@@ -109,6 +109,24 @@ func (p *plant) place(pod *v1.Pod) string {
 	return seen.Node
 }
 
+// judged places the pod of a case, which the filters of kube-scheduler let go to some nodes, and adds it to the case.
+// It returns where, "" if there is no room, and counts the pods that found none although the filters left some.
+func (p *plant) judged(c *Case, fits map[string]bool, refused *int) (on string, err error) {
+	switch on = p.place(c.Pod); {
+	case on == "" && len(fits) > 0:
+		*refused++
+		return "", nil
+	case on == "":
+		return "", nil
+	case !fits[on]:
+		return "", fmt.Errorf("pod %s was placed on %s, which the filters refuse", c.Pod.Name, on)
+	}
+	bound := c.Pod.DeepCopy()
+	bound.Spec.NodeName, bound.Status.Phase, bound.Status.StartTime = on, v1.PodRunning, &started
+	c.Pods = append(c.Pods, bound)
+	return on, nil
+}
+
 // Scores is what came out of some sequences of pods.
 type Scores struct {
 	Pods, Top    int // placed, and of those on a node of kube-scheduler's highest score, without what the pods that are there prefer,
@@ -151,31 +169,26 @@ func Score(seed uint64, shards int, l lean) (out Scores, err error) {
 				return out, err
 			}
 		}
-		on := p.place(pod)
-		switch {
-		case on == "" && len(a.Fits) > 0:
-			out.Refused++
-		case on == "":
-		case !a.Fits[on]:
-			return out, fmt.Errorf("seed %d: pod %s was placed on %s, which the filters refuse", seed, pod.Name, on)
-		default:
-			out.Pods++
-			choosy := len(top) < len(a.Fits)
+		on, err := p.judged(c, a.Fits, &out.Refused)
+		if err != nil {
+			return out, fmt.Errorf("seed %d: %w", seed, err)
+		}
+		if on == "" {
+			continue
+		}
+		out.Pods++
+		choosy := len(top) < len(a.Fits)
+		if choosy {
+			out.Choosy++
+		}
+		if heard[on] {
+			out.Heard++
+		}
+		if top[on] {
+			out.Top++
 			if choosy {
-				out.Choosy++
+				out.ChoosyTop++
 			}
-			if heard[on] {
-				out.Heard++
-			}
-			if top[on] {
-				out.Top++
-				if choosy {
-					out.ChoosyTop++
-				}
-			}
-			bound := pod.DeepCopy()
-			bound.Spec.NodeName, bound.Status.Phase, bound.Status.StartTime = on, v1.PodRunning, &started
-			c.Pods = append(c.Pods, bound)
 		}
 	}
 	out.OtherMessage = p.holds

@@ -138,29 +138,22 @@ func PlaceTiered(seed uint64, shards int) (out Tiered, err error) {
 				best, worst = min(best, tierOf[n.Name]), max(worst, tierOf[n.Name])
 			}
 		}
-		on := p.place(pod)
-		switch {
-		case on == "" && len(a.Fits) > 0:
-			out.Refused++
-		case on == "":
-		case !a.Fits[on]:
-			return out, fmt.Errorf("seed %d: pod %s was placed on %s, which the filters refuse", seed, pod.Name, on)
-		default:
-			if class != nil {
-				out.Pods++
-				if tierOf[on] == best {
-					out.Best++
-				}
-				if best < worst {
-					out.Choosy++
-				}
-				if best < worst && tierOf[on] == best {
-					out.ChoosyBest++
-				}
-			}
-			bound := pod.DeepCopy()
-			bound.Spec.NodeName, bound.Status.Phase, bound.Status.StartTime = on, v1.PodRunning, &started
-			c.Pods = append(c.Pods, bound)
+		on, err := p.judged(c, a.Fits, &out.Refused)
+		if err != nil {
+			return out, fmt.Errorf("seed %d: %w", seed, err)
+		}
+		if on == "" || class == nil {
+			continue
+		}
+		out.Pods++
+		if tierOf[on] == best {
+			out.Best++
+		}
+		if best < worst {
+			out.Choosy++
+		}
+		if best < worst && tierOf[on] == best {
+			out.ChoosyBest++
 		}
 	}
 	out.OtherMessage = p.holds

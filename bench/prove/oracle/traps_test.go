@@ -36,11 +36,11 @@ func TestTraps(t *testing.T) {
 		refused string           // what Basalt's refusal begins with, when it does not judge such pods
 		excused string           // by which exception Basalt may answer otherwise
 	}{
-		{"a spread over an empty selector counts nobody", []runtime.Object{
+		{"a spread over an empty selector matches no pods", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a")), aPod("y", on("n1"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, &metav1.LabelSelector{})),
 		}, "n1 n2", "", ""},
-		{"a spread without a selector counts nobody", []runtime.Object{
+		{"a spread without a selector matches no pods", []runtime.Object{
 			aNode("n1", inZone("a")), aNode("n2", inZone("b")), aPod("x", on("n1"), app("a")), aPod("y", on("n1"), app("a")),
 			aPod("p", app("a"), spreadOver(zoneKey, nil)),
 		}, "n1 n2", "", ""},
