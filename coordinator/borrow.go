@@ -5,16 +5,17 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// What may not be taken back may not be borrowed. Gangs whose owners say that they may not be evicted (preemptible: false) stay, all of a
-// subtree together, within what its queue deserves, of the resources that Queue.spec.deserved names there; so do the queues above it.
-// Otherwise a tenant would keep for ever what its queue has borrowed, by a word. A queue that names nothing restricts nobody, and one that
-// names 0 lets such gangs use nothing of that resource.
+// Non-preemptible gangs may not borrow. All gangs of a subtree whose owners set preemptible: false together stay within
+// the deserved share of its queue, for each resource that Queue.spec.deserved names there; the same holds for the
+// queues above it. Otherwise a tenant could keep borrowed quota for ever by setting one field. A queue that names no
+// resource restricts nobody, and one that names 0 lets such gangs use none of that resource.
 //
-// A gang is taken to be what it was when it was charged: it may be evicted later on, too, if what its queue deserves leaves no room for one
-// that may not.
+// A gang keeps the setting with which it was charged. It may become preemptible later if the deserved share of its
+// queue leaves no room for a gang that is not.
 //
-// Bare pods, which are not evicted because nothing would make them again, borrow as others do if they say nothing. To restrict them, too, was
-// tried: whoever runs bare pods would have to label each of them before a queue that deserves something lends it anything.
+// Bare pods are not evicted, because nothing would recreate them, but they borrow like others unless they say that they
+// are not preemptible. Restricting them as well was tried and dropped: whoever runs bare pods would have to label each
+// of them before a queue with a deserved share could lend it anything.
 
 // fix lets a reservation count among those that may not be evicted, or not any more, after something of it has changed.
 func (r *reservation) fix() {

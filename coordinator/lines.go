@@ -13,7 +13,7 @@ import (
 	"basalt.dev/basalt/api/fault"
 )
 
-// Who is next. Room is offered in a tournament: from root down, the child goes first that stands best among its
+// Fair-share order. Room is offered in a tournament: from root down, the child goes first that stands best among its
 // siblings, and in a leaf the first request in static order. So a gang's priority counts in its own leaf and nowhere
 // else, and a queue has one turn among its siblings however many leaves, namespaces or requests are below it.
 //

@@ -1,28 +1,32 @@
-// Package claims explores the protocol by which room and quota are to change hands between gangs (reclaim and preemption of whole
-// gangs), before it is in the cores. The model is an explicit-state one, as in bench/prove/order: a breadth-first search meets every
-// interleaving of a small system, judges each state, and prints the shortest way to a violation.
+// Package claims explores the protocol by which gangs take room and quota from each other (reclaim and preemption of
+// whole gangs). It is an explicit-state model, as in bench/prove/order: a breadth-first search visits every
+// interleaving of a small system, judges each state, and prints the shortest path to a violation.
 //
-// The protocol, as corrected here. A gang c lacks quota, or room. The coordinator gives its home a mandate{term, serial, candidates}.
-// The home asks node shards for rooms: what is free is held, and what a candidate or a leaving gang has is promised. When all have answered it
-// sends a Claim{mandate, victims with attempts and pods, awaits}. The coordinator judges it on the virtual tree and writes one
-// put: c's record with demand 0 and claim{victims, awaits}. That put decides. Then it closes the victims, whose homes evict their pods
-// and give their records back. When all victims are closed or gone, and the real charges fit, one put turns the claim into demand; awaits stays
-// in the record. A node shard turns a promise into a hold in the step in which it sees the pod gone. The home repeats its HoldRequests, commits
-// and binds as ever.
+// The protocol, as corrected here. A gang c lacks quota, or room. The coordinator gives its home a mandate{term,
+// serial, candidates}. The home asks node shards for rooms: what is free is held, and what a candidate or a leaving
+// gang has is promised. When all have answered it sends a Claim{mandate, victims with attempts and pods, awaits}. The
+// coordinator judges it on the virtual tree and writes one put: c's record with demand 0 and claim{victims, awaits}.
+// This write is the commit point. Then it closes the victims, whose homes evict their pods and give their records back.
+// When all victims are closed or gone, and the real charges fit, one put turns the claim into demand; awaits stays in
+// the record. A node shard turns a promise into a hold in the step in which it sees the pod gone. The home repeats its
+// HoldRequests, commits and binds as ever.
 //
-// Cast. The coordinator, with one crash; the store, whose fence is that an old term writes nothing; the API server; two nodes with a shard each
-// and room for one pod; gangs of at most one pod on each node, each with a home of its own: c, d (claim), v, w (victims), t (wants the same,
-// and may claim nothing). A home may have an heir. The old home of a victim goes on with what it knew, as slowly as it likes; that of a claimant is
-// the messages that it sent.
+// Cast. The coordinator, with one crash; the store, whose fence is that an old term writes nothing; the API server; two
+// nodes with a shard each and room for one pod; gangs of at most one pod on each node, each with a home of its own: c,
+// d (claim), v, w (victims), t (wants the same, and may claim nothing). A home may be replaced by an heir. The old home
+// of a victim continues with what it knew, at any speed; all that is left of the old home of a claimant is the messages
+// that it sent.
 //
-// Steps. A Reserve is granted, or a mandate given; HoldRequests and Claims arrive, Claims also repeated and late; victims are closed, read,
-// evicted, and given back; rows are written or refused; Bindings and deletions arrive; a node shard sees that a pod is gone. Faults,
-// each so often as Faults says: a crash, heirs, restarts, a claim that takes too long, claimants deleted or changed, an edit after which no
-// claim is legal, a capability cut by one pod, victims' pods that finish, promises that expire early, late HoldRequests.
+// Steps. A Reserve is granted, or a mandate given; HoldRequests and Claims arrive, Claims also repeated and late;
+// victims are closed, read, evicted, and given back; rows are written or refused; Bindings and deletions arrive; a node
+// shard sees that a pod is gone. Faults, each as often as Faults allows: a crash, heirs, restarts, a claim that takes
+// too long, claimants deleted or changed, an edit after which no claim is legal, a capability cut by one pod, victims'
+// pods that finish, promises that expire early, late HoldRequests.
 //
-// Abstracted. A message other than a Claim is read off the state of its sender at any later point; that it is lost is that it
-// arrives later. A transaction and the decision are one step. A home withdraws from all shards in one step. A mandate arrives when
-// it is given, and a gang is given three in a term. A home that is refused nothing renews its holds. Which moves are legal is one bit.
+// Abstracted. A message other than a Claim is read from the state of its sender at any later point; a lost message is
+// one that arrives later. A transaction and the decision are one step. A home withdraws from all shards in one step. A
+// mandate arrives when it is given, and a gang is given three in a term. A home that is refused nothing renews its
+// holds. Which moves are legal is one bit.
 //
 // Left out: queues (one pool stands for the tree), surplus pods (surplus.go), delay, min runtime and backoff, grace periods, backfill, N, more than one
 // node of a shard, pods that fit elsewhere, two coordinators at once, a restored store, watches of homes (only node shards are behind).
@@ -91,15 +95,16 @@
 // rooms of the other are those of a gang that is not charged: a plan that fails, and a claim that is dropped, give them
 // back, and its heir asks anew unless the claim stands.
 //
-// What turned out to be unnecessary: that victims are closed in an order, or before others are granted; that K grants in the very
-// transaction of the release (any later one is as good, by R15); that the mandate survives a crash; that a home knows whether its Claim
-// was accepted before the claim acts.
+// Not needed, as it turned out: that victims are closed in an order, or before others are granted; that K grants in the
+// very transaction of the release (any later one is as good, by R15); that the mandate survives a crash; that a home
+// knows whether its Claim was accepted before the claim acts.
 //
 // Judged, at each state: I1 (quota at each increase, every bound pod charged under its attempt), nobody in two claims, no node over-committed; at
 // the steps concerned: I13, I15, I18 (quota and room), I21, no victim closed without a durable claim; before each step of the world outside:
 // that each standing claim has its promises; at the end: no claim, no closed record, nobody who waits for what is free, nobody evicted for a claimant
 // that does not start unless a user, a timeout, an edit or a lost promise is why. With Config.Ends: an end is reached from each state.
 //
-// Not excluded by any rule: while a promise is lost (node shard restarted, or expired because the home was late) a gang that is charged may
-// take the room. Then the claim was in vain. States are compared by a hash of 64 bits; a test compares some spaces with whole states.
+// Not excluded by any rule: while a promise is lost (node shard restarted, or expired because the home was late) a gang
+// that is charged may take the room. Then the claim was useless. States are compared by a hash of 64 bits; a test
+// compares some spaces with whole states.
 package claims
