@@ -2,13 +2,11 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
-	"sort"
 	"testing"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
@@ -24,13 +22,9 @@ type rush struct {
 	serial uint64
 	term   int64
 
-	judge     *store // judges each transaction; nil for large ones
-	limits    map[string]*wire.LimitsRecord
-	records   map[string]StoredReservation
+	store     *store
+	judged    bool                         // each transaction is; large ones are not
 	opened    map[string]StoredReservation // those of victims, before they were closed
-	table     *api.Table
-	revision  int64
-	sequence  uint64
 	gathering time.Time
 
 	home      time.Duration // from a mandate to the claim
@@ -42,8 +36,7 @@ type rush struct {
 	granted   map[string]time.Duration
 	closed    map[string]time.Duration // victims, when it is in the store
 	taken     map[string]string        // victims, by whom
-	problems  []string
-	cpu, most time.Duration // of steps
+	cpu, most time.Duration            // of steps
 }
 
 type rushed struct {
@@ -56,13 +49,9 @@ const (
 	rushStore = 4 * time.Millisecond // a transaction
 )
 
-func newRush(judge bool) *rush {
+func newRush(judged bool) *rush {
 	r := &rush{start: time.UnixMilli(1_000_000), home: 20 * time.Millisecond, leaves: 50 * time.Millisecond,
-		limits: map[string]*wire.LimitsRecord{}, records: map[string]StoredReservation{}, opened: map[string]StoredReservation{}, revision: 1}
-	if judge {
-		r.judge = newStore()
-		r.judge.seq++ // the leader's no-op
-	}
+		store: newStore(), judged: judged, opened: map[string]StoredReservation{}}
 	r.now = r.start
 	r.forget()
 	r.elect()
@@ -78,15 +67,8 @@ func (r *rush) forget() {
 // elect makes the next leader, from what the store holds. It returns how much real time that took.
 func (r *rush) elect() time.Duration {
 	r.term++
-	r.sequence++
-	e := Elected{Now: r.now, Term: r.term, Sequence: r.sequence, Table: r.table, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}}
-	for _, name := range api.SortedKeys(r.limits) {
-		e.Limits = append(e.Limits, StoredLimits{Key: name, Revision: 1, Record: r.limits[name]})
-	}
-	for _, s := range r.records {
-		e.Reservations = append(e.Reservations, s)
-	}
-	sort.Slice(e.Reservations, func(i, j int) bool { return e.Reservations[i].Key < e.Reservations[j].Key })
+	e := r.store.elected(r.now, r.term)
+	e.Shards = []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}
 	began := threadTime()
 	r.c = New(Config{CommitEvery: 25 * time.Millisecond}, e)
 	took := threadTime() - began
@@ -152,38 +134,29 @@ func (r *rush) step(ev Event) {
 }
 
 func (r *rush) land(c *Core, t Txn) {
-	r.revision, r.sequence = r.revision+1, t.ID
 	for _, op := range t.Ops {
-		switch op := op.(type) {
-		case PutReservation:
-			g := op.Record.Gang
-			key := g.Queue + "/" + g.Uid
-			was := r.records[key]
-			r.records[key] = StoredReservation{Key: key, Revision: r.revision, Record: proto.CloneOf(op.Record)}
-			if op.Record.State == wire.ReservationState_RESERVATION_CLOSING {
-				r.opened[key] = was
-				r.closed[g.Uid] = r.since()
+		put, is := op.(PutReservation)
+		if !is {
+			continue
+		}
+		g := put.Record.Gang
+		if put.Record.State == wire.ReservationState_RESERVATION_CLOSING {
+			key := reservationKey(g.Queue, g.Uid)
+			r.opened[key] = StoredReservation{key, r.store.revisions[key], r.store.reservations[key]}
+			r.closed[g.Uid] = r.since()
+		}
+		for _, v := range put.Record.GetClaim().GetVictims() {
+			if by := r.taken[v.Gang.Uid]; by != "" && by != g.Uid {
+				r.store.problem("%s is a victim of %s and of %s", v.Gang.Uid, by, g.Uid)
 			}
-			for _, v := range op.Record.GetClaim().GetVictims() {
-				if by := r.taken[v.Gang.Uid]; by != "" && by != g.Uid {
-					r.problems = append(r.problems, fmt.Sprintf("%s is a victim of %s and of %s", v.Gang.Uid, by, g.Uid))
-				}
-				r.taken[v.Gang.Uid] = g.Uid
-			}
-		case DeleteReservation:
-			delete(r.records, op.Queue+"/"+op.GangUID)
-		case PutLimits:
-			r.limits[op.Record.Queue] = op.Record
-		case PutTable:
-			copied := *op.Table
-			copied.Revision = r.revision
-			r.table = &copied
+			r.taken[v.Gang.Uid] = g.Uid
 		}
 	}
-	if r.judge != nil {
-		r.judge.commit(t)
+	commit := r.store.records.commit
+	if r.judged {
+		commit = r.store.commit
 	}
-	r.step(TxnDone{ID: t.ID, Revision: r.revision})
+	r.step(TxnDone{ID: t.ID, Revision: commit(t)})
 }
 
 func (r *rush) say(body *wire.Envelope) { r.step(Message{From: "s1", Body: body}) }
@@ -300,7 +273,7 @@ func TestManyClaims(t *testing.T) {
 			if len(r.accepted) != 100 || len(r.granted) != 100 || len(r.taken) != 200 || len(r.closed) != 200 {
 				t.Errorf("%d claims were accepted and %d granted; %d victims, %d closed", len(r.accepted), len(r.granted), len(r.taken), len(r.closed))
 			}
-			for _, p := range append(r.problems, r.judge.problems...) {
+			for _, p := range r.store.problems {
 				t.Error(p)
 			}
 		})
@@ -368,14 +341,12 @@ func BenchmarkLargeClaim(b *testing.B) {
 // crash leaves what the store holds if the leader dies when all 100 claims are accepted and no victim is closed yet, or if there were no
 // claims.
 func (r *rush) crash(claims bool) {
-	for key, s := range r.opened {
-		r.records[key] = s
+	for _, s := range r.opened {
+		r.store.reservations[s.Key], r.store.revisions[s.Key] = s.Record, s.Revision
 	}
-	for key, s := range r.records {
-		if s.Record.Claim != nil && !claims {
-			delete(r.records, key)
-		}
-	}
+	maps.DeleteFunc(r.store.reservations, func(_ string, record *wire.ReservationRecord) bool {
+		return record.Claim != nil && !claims
+	})
 	r.forget()
 }
 
@@ -401,7 +372,7 @@ func (r *rush) succeed(gangs int, claims bool) time.Duration {
 
 // TestFailoverWithClaims: a leader that dies with 100 claims is followed by one that closes their victims and no others.
 func TestFailoverWithClaims(t *testing.T) {
-	r := newRush(false)
+	r := newRush(true)
 	r.opens(2000)
 	victims := r.taken
 	r.crash(true)
@@ -417,6 +388,9 @@ func TestFailoverWithClaims(t *testing.T) {
 	}
 	if len(r.closed) != len(victims) || r.mandates > 0 {
 		t.Errorf("%d closed of %d, %d mandates", len(r.closed), len(victims), r.mandates)
+	}
+	for _, p := range r.store.problems {
+		t.Error(p)
 	}
 }
 

@@ -291,7 +291,7 @@ func (w *world) rights(t Txn) {
 			continue
 		}
 		ref := put.Record.Gang
-		was := w.store.reservations["reservations/"+ref.Queue+"/"+ref.Uid]
+		was := w.store.reservations[reservationKey(ref.Queue, ref.Uid)]
 		demand, _ := wire.ToResources(put.Record.Demand)
 		had, _ := wire.ToResources(was.GetDemand())
 		resized := was != nil && w.bound[ref.Uid] && (ref.Single || len(put.Record.Pods) > 0)
@@ -334,7 +334,7 @@ func (w *world) elect() {
 	// Homes ask again in a new term.
 	for _, uid := range api.SortedKeys(w.gangs) {
 		g := w.gangs[uid]
-		r := w.store.reservations["reservations/"+g.queue+"/"+uid]
+		r := w.store.reservations[reservationKey(g.queue, uid)]
 		g.reserved = r != nil
 		if r != nil {
 			g.attempt, g.order = r.Attempt, r.Rank.Order
@@ -407,9 +407,9 @@ func (w *world) deliver(o Send) {
 				w.store.problem("%s is granted, which no node would take", m.Granted.GangUid)
 			}
 			g.reserved, g.order = true, m.Granted.Rank.Order
-			r := w.store.reservations["reservations/"+g.queue+"/"+m.Granted.GangUid]
-			if r != nil && w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid] != m.Granted.ReservationRevision {
-				w.store.problem("granted %s at revision %d, the record is of %d", m.Granted.GangUid, m.Granted.ReservationRevision, w.store.revisions["reservations/"+g.queue+"/"+m.Granted.GangUid])
+			r := w.store.reservations[reservationKey(g.queue, m.Granted.GangUid)]
+			if r != nil && w.store.revisions[reservationKey(g.queue, m.Granted.GangUid)] != m.Granted.ReservationRevision {
+				w.store.problem("granted %s at revision %d, the record is of %d", m.Granted.GangUid, m.Granted.ReservationRevision, w.store.revisions[reservationKey(g.queue, m.Granted.GangUid)])
 			}
 		}
 	case *wire.Envelope_Mandate:

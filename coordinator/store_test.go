@@ -14,25 +14,68 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// store is the control store as a test sees it: what transactions wrote, and nothing that the core thinks. It checks each
-// transaction by rules that share nothing with the core but the words.
-type store struct {
+// records are the control store as a test sees it: what transactions wrote, and nothing that the core thinks.
+type records struct {
 	revision     int64
 	seq          uint64
 	limits       map[string]*wire.LimitsRecord
-	reservations map[string]*wire.ReservationRecord // by queue/uid
+	reservations map[string]*wire.ReservationRecord // by reservationKey
 	revisions    map[string]int64
 	table        *api.Table
-	versions     map[string]string // of each limit ever written: newest resourceVersion
-	problems     []string
-	bound        map[string]bool // gangs that ever said that pods of theirs are bound
-	personal     int             // sums of users that were compared with their limits
 }
 
-func newStore() *store {
-	return &store{revision: 10, limits: map[string]*wire.LimitsRecord{}, reservations: map[string]*wire.ReservationRecord{},
-		revisions: map[string]int64{}, versions: map[string]string{}}
+func newRecords() records {
+	return records{revision: 10, limits: map[string]*wire.LimitsRecord{},
+		reservations: map[string]*wire.ReservationRecord{}, revisions: map[string]int64{}}
 }
+
+func reservationKey(queue, uid string) string { return "reservations/" + queue + "/" + uid }
+
+// begin begins a transaction, and returns its revision.
+func (s *records) begin(t Txn) int64 {
+	s.seq = t.ID
+	s.revision++
+	return s.revision
+}
+
+// write carries out an operation of the transaction that was begun last.
+func (s *records) write(op Op) {
+	switch op := op.(type) {
+	case PutReservation:
+		key := reservationKey(op.Record.Gang.Queue, op.Record.Gang.Uid)
+		s.reservations[key], s.revisions[key] = op.Record, s.revision
+	case DeleteReservation:
+		delete(s.reservations, reservationKey(op.Queue, op.GangUID))
+	case PutLimits:
+		s.limits[op.Record.Queue], s.revisions["queues/"+op.Record.Queue] = op.Record, s.revision
+	case DeleteLimits:
+		delete(s.limits, op.Queue)
+	case PutTable:
+		copied := *op.Table
+		copied.Revision = s.revision
+		s.table = &copied
+	}
+}
+
+// commit applies a transaction and says at which revision.
+func (s *records) commit(t Txn) int64 {
+	at := s.begin(t)
+	for _, op := range t.Ops {
+		s.write(op)
+	}
+	return at
+}
+
+// store is records that check each transaction by rules that share nothing with the core but the words.
+type store struct {
+	records
+	versions map[string]string // of each limit ever written: newest resourceVersion
+	problems []string
+	bound    map[string]bool // gangs that ever said that pods of theirs are bound
+	personal int             // sums of users that were compared with their limits
+}
+
+func newStore() *store { return &store{records: newRecords(), versions: map[string]string{}} }
 
 func (s *store) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
@@ -83,13 +126,12 @@ func (s *store) guaranteed(queue, resource string) bool {
 	return false
 }
 
-// commit applies a transaction and says at which revision.
+// commit is that of the records, and checks it.
 func (s *store) commit(t Txn) int64 {
 	if t.ID != s.seq+1 {
 		s.problem("transaction %d after %d", t.ID, s.seq)
 	}
-	s.seq = t.ID
-	s.revision++
+	s.begin(t)
 	before, had := s.sums(), map[string]api.Resources{}
 	keys := map[string]bool{}
 	once := func(key string) string {
@@ -97,7 +139,6 @@ func (s *store) commit(t Txn) int64 {
 			s.problem("transaction %d writes %s twice", t.ID, key)
 		}
 		keys[key] = true
-		s.revisions[key] = s.revision
 		return key
 	}
 	var limits, reservations, forced int
@@ -106,7 +147,7 @@ func (s *store) commit(t Txn) int64 {
 		case PutReservation:
 			reservations++
 			r := op.Record
-			key := once("reservations/" + r.Gang.Queue + "/" + r.Gang.Uid)
+			key := once(reservationKey(r.Gang.Queue, r.Gang.Uid))
 			had[r.Gang.Uid] = counted(s.reservations[key])
 			if old := s.reservations[key]; old != nil {
 				if old.Attempt == r.Attempt && old.User != r.User {
@@ -128,14 +169,12 @@ func (s *store) commit(t Txn) int64 {
 			if r.Forced {
 				forced++
 			}
-			s.reservations[key] = r
 		case DeleteReservation:
 			reservations++
-			key := once("reservations/" + op.Queue + "/" + op.GangUID)
+			key := once(reservationKey(op.Queue, op.GangUID))
 			if s.reservations[key] == nil {
 				s.problem("%s deleted, is not there", key)
 			}
-			delete(s.reservations, key)
 		case PutLimits:
 			limits++
 			once("queues/" + op.Record.Queue)
@@ -143,7 +182,6 @@ func (s *store) commit(t Txn) int64 {
 				s.problem("limits of %s went back", op.Record.Queue)
 			}
 			s.versions[op.Record.Queue] = op.Record.ResourceVersion
-			s.limits[op.Record.Queue] = op.Record
 		case DeleteLimits:
 			limits++
 			once("queues/" + op.Queue)
@@ -155,7 +193,6 @@ func (s *store) commit(t Txn) int64 {
 					s.problem("limits of %s deleted, %s is charged", op.Queue, r.Gang.Uid)
 				}
 			}
-			delete(s.limits, op.Queue)
 		case PutTable:
 			once("table")
 			if s.table != nil && op.Table.Epoch <= s.table.Epoch {
@@ -164,10 +201,8 @@ func (s *store) commit(t Txn) int64 {
 			if err := op.Table.Validate(); err != nil {
 				s.problem("%v", err)
 			}
-			copied := *op.Table
-			copied.Revision = s.revision
-			s.table = &copied
 		}
+		s.write(op)
 	}
 	if limits > 0 && reservations > 0 {
 		s.problem("transaction %d changes limits and reservations", t.ID)
@@ -270,7 +305,7 @@ func (s *store) podSets() {
 }
 
 // elected is what a new leader reads.
-func (s *store) elected(now time.Time, term int64) Elected {
+func (s *records) elected(now time.Time, term int64) Elected {
 	e := Elected{Now: now, Term: term, Incarnation: api.Incarnation(fmt.Sprintf("c%d", term)), Table: s.table}
 	s.seq++ // the leader's no-op
 	s.revision++
