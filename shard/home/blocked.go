@@ -76,7 +76,8 @@ func (c *common) obstacle(g *gang) report.Reason {
 	case g.isPod():
 		return report.PodNotReady()
 	}
-	words := report.NotEnoughPods(t.placed+t.candidates, least, t.gated, t.withheld, t.refusals, t.failed, t.elsewhere)
+	words := report.NotEnoughPods(t.placed+t.candidates, least, report.Kept{Failed: t.failed, Gated: t.gated,
+		Withheld: t.withheld, Refused: t.refusals, Elsewhere: t.elsewhere})
 	switch pods := len(g.members); {
 	case pods >= least:
 	case g.name.Kind == api.ImpliedGroup:

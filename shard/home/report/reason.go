@@ -189,8 +189,11 @@ func PodWithheld() Reason {
 	return Reason{v1beta1.ReasonNotEnoughPods, "the pod names a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"}
 }
 
-// NotEnoughPods says that fewer pods than the minimum may be placed.
-func NotEnoughPods(have, least, gated, withheld, refused, failed, elsewhere int) Reason {
+// Kept is how many pods of a gang cannot be scheduled, by why not.
+type Kept struct{ Failed, Gated, Withheld, Refused, Elsewhere int }
+
+// NotEnoughPods says that so many pods can be scheduled, fewer than the minimum, and what keeps the others.
+func NotEnoughPods(have, least int, kept Kept) Reason {
 	words := fmt.Sprintf("%d of the %d pods that start together can be scheduled", have, least)
 	add := func(n int, one, many string) {
 		switch n {
@@ -201,12 +204,12 @@ func NotEnoughPods(have, least, gated, withheld, refused, failed, elsewhere int)
 			words += fmt.Sprintf(", %d %s", n, many)
 		}
 	}
-	add(failed, "has failed", "have failed")
-	add(gated, "more has scheduling gates", "more have scheduling gates")
+	add(kept.Failed, "has failed", "have failed")
+	add(kept.Gated, "more has scheduling gates", "more have scheduling gates")
 	lease := " a scheduler whose Lease (" + api.VolcanoLease + ") Basalt does not hold"
-	add(withheld, "more names"+lease, "more name"+lease)
-	add(refused, "is rejected", "are rejected")
-	add(elsewhere, "is charged to another gang", "are charged to other gangs")
+	add(kept.Withheld, "more names"+lease, "more name"+lease)
+	add(kept.Refused, "is rejected", "are rejected")
+	add(kept.Elsewhere, "is charged to another gang", "are charged to other gangs")
 	return Reason{v1beta1.ReasonNotEnoughPods, words}
 }
 

@@ -95,7 +95,7 @@ func TestUrgent(t *testing.T) {
 		want bool
 	}{
 		{Verdict{false, closed}, true}, {Verdict{true, closed}, false}, {Verdict{}, false}, {Verdict{Reason: Requested()}, false},
-		{Verdict{Reason: NotEnoughPods(1, 2, 0, 0, 0, 0, 0)}, false}, {Verdict{Reason: Unschedulable(1, 2, "")}, false},
+		{Verdict{Reason: NotEnoughPods(1, 2, Kept{})}, false}, {Verdict{Reason: Unschedulable(1, 2, "")}, false},
 		{Verdict{Reason: PodTooLarge(&api.Pod{}, "cpu", 2, 1)}, true}, {Verdict{true, Reserved("q")}, false},
 	} {
 		if test.Urgent() != test.want {
