@@ -15,7 +15,8 @@ import (
 // What is said of queues stays small, however many resources are charged there and however long their names are: a status
 // has room for api.MaxResources, and a message for so many bytes. What is left out is said.
 func TestUsagesAreBounded(t *testing.T) {
-	p := &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{}, generations: map[string]int64{}, attempts: map[string]uint64{}, quiet: true}
+	p := newScripted(t)
+	p.quiet = true
 	run := func(command string) { p.do(strings.Fields(command)) }
 	long := func(group, i int) string {
 		return fmt.Sprintf("%0*d", api.MaxResourceName, 1000*group+i)

@@ -95,8 +95,8 @@ func TestMandateLooksAtAllQueues(t *testing.T) {
 	if !r.until(time.Hour, func() bool { return len(r.granted) == large+small }) {
 		t.Fatalf("%d granted", len(r.granted))
 	}
-	a := ask{queue: r.c.tree.byPath["a"], demand: rushCPU(10)}
-	rule, s := r.c.ledger.offerFor(r.now, &gang{}, a, a.lacks(), 0, &r.c.mandates.found)
+	a := ask{queue: r.core.tree.byPath["a"], demand: rushCPU(10)}
+	rule, s := r.core.ledger.offerFor(r.now, &gang{}, a, a.lacks(), 0, &r.core.mandates.found)
 	if rule != wire.Rule_RULE_RECLAIM || !s.enough || s.looked > lookedAtMost || s.looked < lookedAtMost-1 {
 		t.Errorf("%v, enough %t, after a look at %d gangs", rule, s.enough, s.looked)
 	}
@@ -118,7 +118,7 @@ func (r *rush) askAs(namespace, uid, queue string, demand api.Resources) {
 // stuck has the gangs of a queue say that they find no room.
 func (r *rush) stuck(queue string, uids ...string) {
 	for _, uid := range uids {
-		g := r.c.roster.gangs[gangKey{queue, uid}]
+		g := r.core.roster.gangs[gangKey{queue, uid}]
 		r.say(&wire.Envelope{Body: &wire.Envelope_Stuck{Stuck: &wire.Stuck{
 			Gang: g.ref, Attempt: g.attempt, Serial: g.serial, TableEpoch: 1}}})
 	}
@@ -137,7 +137,7 @@ func TestMandateOfUnjudged(t *testing.T) {
 	for _, uid := range numbered("b", 10) {
 		r.reserve(uid, "b", 1)
 	}
-	fillers := numbered("m", 2*r.c.cfg.BatchOps)
+	fillers := numbered("m", 2*r.core.cfg.BatchOps)
 	for _, uid := range fillers {
 		r.ask(uid, "b", api.FromMap(map[string]int64{"memory": 1}))
 	}
@@ -154,14 +154,14 @@ func TestMandateOfUnjudged(t *testing.T) {
 	r.ask("occasion", "b", api.FromMap(map[string]int64{"memory": 1})) // what comes next waits for the next transaction
 	ask("second", 1, true)
 	for _, uid := range fillers {
-		g := r.c.roster.gangs[gangKey{"b", uid}]
+		g := r.core.roster.gangs[gangKey{"b", uid}]
 		r.serial++
 		r.say(&wire.Envelope{Body: &wire.Envelope_Unreserve{Unreserve: &wire.Unreserve{
 			Gang: g.ref, Attempt: 1, Serial: r.serial, TableEpoch: 1}}})
 	}
 	r.pass(rushStore)
-	second := r.c.roster.gangs[gangKey{"a", "second"}]
-	if second == nil || second.req == nil || !second.req.lacking.IsZero() || r.c.flight == nil {
+	second := r.core.roster.gangs[gangKey{"a", "second"}]
+	if second == nil || second.req == nil || !second.req.lacking.IsZero() || r.core.flight == nil {
 		t.Fatalf("it was judged, or no transaction is in flight: %+v", second)
 	}
 	came := r.since()
@@ -285,9 +285,9 @@ func TestMandatesInTurn(t *testing.T) {
 			for _, uid := range numbered("s", 100) {
 				r.reserve(uid, "a", 1)
 			}
-			r.until(time.Minute, func() bool { return len(r.c.mandates.open) > 0 })
+			r.until(time.Minute, func() bool { return len(r.core.mandates.open) > 0 })
 			r.pass(time.Second)
-			if open := len(r.c.mandates.open); open != mandatesAtOnce-mandatesKept {
+			if open := len(r.core.mandates.open); open != mandatesAtOnce-mandatesKept {
 				t.Errorf("%d mandates", open)
 			}
 			r.reserve("victim", "v", 1)
@@ -296,7 +296,7 @@ func TestMandatesInTurn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := flooded()
-			g := r.c.roster.gangs[gangKey{c.world(r), "victim"}]
+			g := r.core.roster.gangs[gangKey{c.world(r), "victim"}]
 			if g == nil {
 				t.Fatal("no gang")
 			}
@@ -313,9 +313,9 @@ func (r *rush) askInVain(n int) {
 		r.askAs("evil", uid, "v", rushCPU(1))
 	}
 	r.pass(time.Second)
-	for _, g := range r.c.roster.gangs {
+	for _, g := range r.core.roster.gangs {
 		if g.req != nil {
-			g.rest(r.now, r.c.tree.version, "no plan")
+			g.rest(r.now, r.core.tree.version, "no plan")
 			g.pause.until = r.now.Add(time.Hour)
 		}
 	}
@@ -333,7 +333,7 @@ func TestMandatesLookAtFewOfATenant(t *testing.T) {
 	r.askAs("good", "victim", "v", rushCPU(1))
 	r.pass(time.Second)
 	var found []string
-	for _, g := range firstOf(r.now, r.c.tree.version, r.c.tree.byPath["v"], firstOfTenant, seenOfTenant, nil) {
+	for _, g := range firstOf(r.now, r.core.tree.version, r.core.tree.byPath["v"], firstOfTenant, seenOfTenant, nil) {
 		found = append(found, g.key.uid)
 	}
 	if !slices.Equal(found, []string{"victim"}) {
@@ -376,7 +376,7 @@ func TestBarsInTurn(t *testing.T) {
 	r.reserve("victim", "v", 1)
 	r.pass(5 * time.Second)
 	of := map[string]int{}
-	for _, g := range r.c.ledger.barring {
+	for _, g := range r.core.ledger.barring {
 		of[g.key.queue]++
 	}
 	if of["v"] != 1 || of["a"]+of["v"] > barsAtMost {
@@ -384,7 +384,7 @@ func TestBarsInTurn(t *testing.T) {
 	}
 	for range 3 { // and nobody's place is taken in turn
 		r.pass(time.Second)
-		if r.c.roster.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.c.ledger.barring) == 0 {
+		if r.core.roster.gangs[gangKey{"v", "victim"}].mandate == nil && len(r.core.ledger.barring) == 0 {
 			t.Error("no bars")
 		}
 	}

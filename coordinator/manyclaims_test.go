@@ -15,14 +15,11 @@ import (
 // rush is a coordinator in virtual time with homes that do what they are told: they answer a mandate with a claim, and take their gangs
 // away when they are to go. The core takes no virtual time; step measures how much real time it takes.
 type rush struct {
-	c      *Core
+	leader
 	start  time.Time
-	now    time.Time
 	events []rushed
 	serial uint64
-	term   int64
 
-	store     *store
 	judged    bool                         // each transaction is; large ones are not
 	opened    map[string]StoredReservation // those of victims, before they were closed
 	gathering time.Time
@@ -50,9 +47,9 @@ const (
 )
 
 func newRush(judged bool) *rush {
-	r := &rush{start: time.UnixMilli(1_000_000), home: 20 * time.Millisecond, leaves: 50 * time.Millisecond,
-		store: newStore(), judged: judged, opened: map[string]StoredReservation{}}
-	r.now = r.start
+	r := &rush{leader: newLeader(), home: 20 * time.Millisecond, leaves: 50 * time.Millisecond,
+		judged: judged, opened: map[string]StoredReservation{}}
+	r.start = r.now
 	r.forget()
 	r.elect()
 	return r
@@ -66,11 +63,9 @@ func (r *rush) forget() {
 
 // elect makes the next leader, from what the store holds. It returns how much real time that took.
 func (r *rush) elect() time.Duration {
-	r.term++
-	e := r.store.elected(r.now, r.term)
-	e.Shards = []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}
+	e := r.reads(&wire.ShardRecord{Name: "s1", Incarnation: "s1"})
 	began := threadTime()
-	r.c = New(Config{CommitEvery: 25 * time.Millisecond}, e)
+	r.leads(Config{CommitEvery: 25 * time.Millisecond}, e)
 	took := threadTime() - began
 	r.events, r.gathering = nil, time.Time{}
 	r.after(0, r.tick)
@@ -113,10 +108,9 @@ func (r *rush) pass(d time.Duration) { r.until(d, func() bool { return false }) 
 func (r *rush) since() time.Duration { return r.now.Sub(r.start) }
 
 func (r *rush) step(ev Event) {
-	c := r.c
+	c := r.core
 	began := threadTime()
-	c.Step(r.now, ev)
-	out := c.Outputs()
+	out := r.tell(ev)
 	took := threadTime() - began
 	r.cpu, r.most = r.cpu+took, max(r.most, took)
 	for _, o := range out {
@@ -169,7 +163,7 @@ func (r *rush) hear(c *Core, m *wire.Envelope) {
 		r.mandates++
 		r.largest = max(r.largest, len(x.Candidates))
 		claim := &wire.Claim{Attempt: x.Attempt, Serial: x.Serial, Mandate: x.Number, Term: x.Term, TableEpoch: 1}
-		for key, g := range r.c.roster.gangs {
+		for key, g := range r.core.roster.gangs {
 			if key.uid == x.GangUid {
 				claim.Gang = g.ref
 			}

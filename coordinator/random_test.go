@@ -63,11 +63,8 @@ func TestRandomHistories(t *testing.T) {
 }
 
 type world struct {
+	leader
 	rng     *rand.Rand
-	store   *store
-	core    *Core
-	now     time.Time
-	term    int64
 	flight  *Txn
 	version int
 	serial  uint64
@@ -117,7 +114,7 @@ var paths = []string{"root", "default", "a", "a.b", "a.b.c", "a.b.d", "a.e", "a.
 
 func newWorld(seed int64) *world {
 	w := &world{contended: seed%2 == 1, counts: seed%3 == 0, personal: seed%3 != 1,
-		rng: rand.New(rand.NewSource(seed)), store: newStore(), now: time.UnixMilli(1_000_000),
+		rng: rand.New(rand.NewSource(seed)), leader: newLeader(),
 		shards: map[string]string{"s1": "s1-0", "s2": "s2-0", "s3": "s3-0"},
 		specs:  map[string]QueueSeen{}, labels: map[string]map[string]string{},
 		gangs: map[string]*asked{}, bound: map[string]bool{}}
@@ -305,13 +302,13 @@ func (w *world) rights(t Txn) {
 }
 
 func (w *world) elect() {
-	w.term++
 	w.flight = nil
-	e := w.store.elected(w.now, w.term)
+	var shards []*wire.ShardRecord
 	for _, name := range api.SortedKeys(w.shards) {
-		e.Shards = append(e.Shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
+		shards = append(shards, &wire.ShardRecord{Name: name, Incarnation: w.shards[name]})
 	}
-	w.core = New(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, JoinEvery: time.Second,
+	e := w.reads(shards...)
+	w.leads(Config{BatchOps: 7, EarmarkAfter: 5 * time.Second, EarmarkFor: 10 * time.Second, JoinEvery: time.Second,
 		Quiet: time.Second, WordsEvery: time.Second, Sweep: 2, Asks: []int{0, 8, 16}[w.term%3],
 		FirstTable: 100 * time.Millisecond}, e)
 	w.held = nil
@@ -356,8 +353,7 @@ func (w *world) tick() {
 }
 
 func (w *world) step(ev Event) {
-	w.core.Step(w.now, ev)
-	for _, o := range w.core.Outputs() {
+	for _, o := range w.tell(ev) {
 		if w.hears != nil {
 			w.hears(o)
 		}
@@ -407,9 +403,10 @@ func (w *world) deliver(o Send) {
 				w.store.problem("%s is granted, which no node would take", m.Granted.GangUid)
 			}
 			g.reserved, g.order = true, m.Granted.Rank.Order
-			r := w.store.reservations[reservationKey(g.queue, m.Granted.GangUid)]
-			if r != nil && w.store.revisions[reservationKey(g.queue, m.Granted.GangUid)] != m.Granted.ReservationRevision {
-				w.store.problem("granted %s at revision %d, the record is of %d", m.Granted.GangUid, m.Granted.ReservationRevision, w.store.revisions[reservationKey(g.queue, m.Granted.GangUid)])
+			key := reservationKey(g.queue, m.Granted.GangUid)
+			if at := w.store.revisions[key]; w.store.reservations[key] != nil && at != m.Granted.ReservationRevision {
+				w.store.problem("granted %s at revision %d, the record is of %d",
+					m.Granted.GangUid, m.Granted.ReservationRevision, at)
 			}
 		}
 	case *wire.Envelope_Mandate:
@@ -459,10 +456,9 @@ func (w *world) land() {
 	}
 	w.flight = nil
 	w.rights(*t)
-	rev := w.store.commit(*t)
+	done := w.commit(*t)
 	w.coverable(*t)
-	w.store.rebuilt(w.core)
-	w.step(TxnDone{ID: t.ID, Revision: rev})
+	w.step(done)
 }
 
 // coverable checks that no grant made a queue hold more than it may, guarantees that are kept included.

@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 }
 
 func newScripted(t *testing.T) *player {
-	return &player{t: t, store: newStore(), now: time.UnixMilli(1_000_000), uids: map[string]string{},
+	return &player{t: t, leader: newLeader(), uids: map[string]string{},
 		generations: map[string]int64{}, attempts: map[string]uint64{}}
 }
 
@@ -45,11 +45,8 @@ func (p *player) play(_, command string) []string {
 
 // player runs the commands of one script.
 type player struct {
-	t           *testing.T
-	core        *Core
-	store       *store
-	now         time.Time
-	term        int64
+	t *testing.T
+	leader
 	serial      uint64
 	version     int
 	uids        map[string]string
@@ -76,37 +73,31 @@ func (p *player) print(format string, args ...any) {
 }
 
 func (p *player) step(ev Event) {
-	p.core.Step(p.now, ev)
-	p.drain()
+	p.drain(p.tell(ev))
 }
 
 // drain shows outputs, and answers transactions unless they are held.
-func (p *player) drain() {
-	for {
-		outs := p.core.Outputs()
-		if len(outs) == 0 {
-			return
-		}
+func (p *player) drain(outs []Output) {
+	for ; len(outs) > 0; outs = p.core.Outputs() {
 		for _, o := range outs {
 			p.show(o)
 			if t, ok := o.(Txn); ok {
 				if p.pending = append(p.pending, t); !p.held {
-					p.commit()
+					p.answer()
 				}
 			}
 		}
 	}
 }
 
-func (p *player) commit() {
+// answer answers the transaction that is held.
+func (p *player) answer() {
 	if len(p.pending) == 0 {
 		return
 	}
 	t := p.pending[0]
 	p.pending = nil
-	rev := p.store.commit(t)
-	p.store.rebuilt(p.core)
-	p.core.Step(p.now, TxnDone{ID: t.ID, Revision: rev})
+	p.core.Step(p.now, p.commit(t))
 }
 
 func (p *player) show(o Output) {
@@ -435,8 +426,7 @@ func (p *player) do(words []string) {
 	switch command {
 	case "elect": // a new coordinator on the same store; elect fresh | ungated | status=EPOCH | shards=a,b |
 		// corrupt=gang | every=25ms | asks=N
-		p.term++
-		e := p.store.elected(p.now, p.term)
+		e := p.reads()
 		e.FreshStore = name == "fresh"
 		e.MaxStatusEpoch = api.Epoch(a.number("status", 0))
 		for _, s := range strings.Split(a.values["shards"], ",") {
@@ -452,8 +442,8 @@ func (p *player) do(words []string) {
 		}
 		p.pending, p.held = nil, false
 		every, _ := time.ParseDuration(a.values["every"])
-		p.core = New(Config{CommitEvery: every, Asks: int(a.number("asks", 0)), Ungated: name == "ungated"}, e)
-		p.drain()
+		p.leads(Config{CommitEvery: every, Asks: int(a.number("asks", 0)), Ungated: name == "ungated"}, e)
+		p.drain(p.core.Outputs())
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
 		p.quiet = true
 		p.do([]string{"elect"})
@@ -618,8 +608,8 @@ func (p *player) do(words []string) {
 		p.held = true
 	case "commit":
 		p.held = a.has("hold")
-		p.commit()
-		p.drain()
+		p.answer()
+		p.drain(p.core.Outputs())
 	case "land": // what is in flight takes effect, and the answer is lost
 		for _, t := range p.pending {
 			p.store.commit(t)

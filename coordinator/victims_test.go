@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/bench/prove/progress"
@@ -212,9 +211,8 @@ func (w *small) below(path string) (set uint64) {
 
 // play has a coordinator run the world, and returns whether the gang starts, and for whose end.
 func (w *small) play(t *testing.T, g smallGang) (started bool, evicted []string) {
-	p := &player{t: t, store: newStore(), uids: map[string]string{}, generations: map[string]int64{},
-		attempts: map[string]uint64{}, roomy: true}
-	p.now = time.UnixMilli(1_000_000)
+	p := newScripted(t)
+	p.roomy = true
 	do := func(format string, args ...any) { p.do(strings.Fields(fmt.Sprintf(format, args...))) }
 	do("start s1")
 	fair := ""
