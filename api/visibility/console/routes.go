@@ -95,7 +95,7 @@ func newServer(ctx context.Context, o Options, host string) (*server, error) {
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, show := range map[string]page{
+	for path, show := range map[string]render{
 		"/work": s.work, "/gangs/{namespace}/{name}": s.gang, "/queues": s.queues, "/queues/{name}": s.queue,
 		"/cluster": s.cluster,
 	} {
@@ -150,7 +150,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 }
 
 // show answers with a page.
-func (s *server) show(w http.ResponseWriter, r *http.Request, make page) {
+func (s *server) show(w http.ResponseWriter, r *http.Request, make render) {
 	of, leave, err := s.enter(r, true)
 	if err != nil {
 		s.refuse(w, r, of, err)

@@ -56,8 +56,8 @@ type server struct {
 	mayQueues bool      // Queues
 }
 
-// page makes what is shown at a URL, for a viewer who may see it.
-type page func(ctx context.Context, q *query) (*view, error)
+// render makes what is shown at a URL, for a viewer who may see it.
+type render func(ctx context.Context, q *query) (*view, error)
 
 // query is a viewer's request for a page.
 type query struct {

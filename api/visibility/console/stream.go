@@ -13,7 +13,7 @@ import (
 )
 
 // stream sends the main part of a page, and again when it is another, as Server-Sent Events.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, make page) {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, make render) {
 	of, leave, err := s.enter(r, false)
 	if err != nil {
 		http.Error(w, problemOf(err).text, problemOf(err).code)
@@ -104,7 +104,7 @@ func sum(text []byte) uint64 {
 }
 
 // main renders what a stream sends.
-func (s *server) main(ctx context.Context, q *query, make page) ([]byte, error) {
+func (s *server) main(ctx context.Context, q *query, make render) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageWithin)
 	defer cancel()
 	v, err := make(ctx, q)

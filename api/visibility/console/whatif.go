@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"basalt.dev/basalt/api"
+	"basalt.dev/basalt/api/page"
 	"basalt.dev/basalt/api/visibility"
 )
 
@@ -23,6 +24,9 @@ type whatIfData struct {
 	Commands []string // that would make the changes
 	Example  string
 }
+
+// columns is how wide an answer is.
+const columns = 116
 
 // maxChanges bounds how many changes are asked about at once.
 const maxChanges = 16
@@ -66,7 +70,7 @@ func (s *server) whatIf(ctx context.Context, q *query, namespace string, about u
 		d.Trouble = problemOf(err).text
 		return d
 	}
-	d.Says = said.Text(time.Now())
+	d.Says = page.Fold(said.Text(time.Now()), columns)
 	d.Commands = commandsFor(ask["change"])
 	return d
 }
