@@ -36,6 +36,7 @@ var Limits = map[string]int{
 	"longest function": 120, // lines
 	"back arrows":      10,  // of a package
 	"wide lines":       0,   // of a package
+	"booleans":         40,  // fields of structs of a package
 	"fields":           40,  // of a struct
 	"methods":          80,  // of a receiver
 	"writers":          3,   // files that write one field, of a struct with Large fields or more
@@ -155,6 +156,7 @@ func debts(root string) (map[string]int, error) {
 		note("longest function", f.LongestFunction.N, dir)
 		note("back arrows", len(f.Back), dir)
 		note("wide lines", f.Wide, dir)
+		note("booleans", f.Booleans, dir)
 		for _, m := range f.Methods {
 			note("methods", m.N, dir, m.Name)
 		}
