@@ -140,12 +140,12 @@ func (c *Core) homeGroup(g *intake.Group) {
 		for _, uid := range c.objects.Naming(g.Name) {
 			c.resolveMembership(c.pods[uid])
 		}
-		if gang.charge.reserved() { // inherited
+		queue, known, mismatch = c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
+		if gang.charge.reserved() {                      // inherited
 			c.census.recount(gang)
 			gang.startedBefore()
 		}
 	}
-	queue, known, mismatch = c.objects.GroupQueue(g) // what its pods say now: some may have left it meanwhile
 	if !known {
 		queue = gang.wantQueue
 	}
