@@ -144,19 +144,20 @@ func (c *reports) tellVolumes(g *gang) {
 		c.wakeAt(g, due)
 		return
 	}
-	var all []event.ObjectEvent
+	ofGroup := 0 // events at its PodGroup, before those at pods
 	if g.group != nil && g.name.Kind != api.ImpliedGroup {
-		all = append(all, event.ObjectEvent{About: aboutGroup(g), Message: g.blocked.Message})
+		ofGroup = 1
 	}
 	pods := g.pick((*pod).awaitsVolumes)
-	for _, p := range pods[:min(len(pods), toldOfVolumes)] {
-		all = append(all, event.ObjectEvent{About: aboutPod(p), Message: fmt.Sprintf("node %s is chosen, and it waits for "+
-			"%s to be bound: kubectl describe pvc says what its provisioner does", p.node, p.claims())})
-	}
-	for ; g.volumesTold < len(all); g.volumesTold++ {
-		said := all[g.volumesTold]
-		said.Reason, said.Message = v1beta1.ReasonWaitingForVolumes, report.Short(said.Message)
-		if !c.tell(said) {
+	for last := ofGroup + min(len(pods), toldOfVolumes); g.volumesTold < last; g.volumesTold++ {
+		said := event.ObjectEvent{About: aboutGroup(g), Reason: v1beta1.ReasonWaitingForVolumes}
+		words := g.blocked.Message
+		if i := g.volumesTold - ofGroup; i >= 0 {
+			said.About = aboutPod(pods[i])
+			words = fmt.Sprintf("node %s is chosen, and it waits for %s to be bound: "+
+				"kubectl describe pvc says what its provisioner does", pods[i].node, pods[i].claims())
+		}
+		if said.Message = report.Short(words); !c.tell(said) {
 			c.wakeAt(g, c.now.Add(c.cfg.ConditionAfter))
 			return
 		}
