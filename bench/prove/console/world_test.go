@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"basalt.dev/basalt/api"
@@ -105,15 +104,9 @@ func (w *world) serve() {
 			args[i] = "--listen=127.0.0.1:0"
 		}
 	}
-	var answering []string
-	for _, b := range w.all {
-		if b.Visibility != "" {
-			answering = append(answering, b.Visibility)
-		}
-	}
 	w.console = exec.CommandContext(w.t.Context(), w.program, append(args,
 		"--kubeconfig="+w.kubeconfig("console", "", w.token("basalt-system", "basalt-console")),
-		"--basalt-server="+strings.Join(answering, ","))...)
+		"--basalt-server="+strings.Join(local.Answering(w.all), ","))...)
 	out, err := w.console.StdoutPipe()
 	w.check(err)
 	said, err := os.Create(filepath.Join(w.t.TempDir(), "console.log"))
@@ -182,15 +175,8 @@ func (w *world) token(namespace, account string) string {
 }
 
 func (w *world) kubeconfig(name, namespace, token string) string {
-	config := w.cluster.Config(local.Admin)
 	file := filepath.Join(w.t.TempDir(), name)
-	w.check(clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData,
-			CertificateAuthority: config.CAFile}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u", Namespace: namespace}},
-		CurrentContext: "x",
-	}, file))
+	w.check(w.cluster.WriteKubeconfig(file, name, namespace, &clientcmdapi.AuthInfo{Token: token}))
 	return file
 }
 

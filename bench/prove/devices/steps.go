@@ -42,8 +42,10 @@ type machine struct {
 func (m *machine) First() state {
 	s := state{log: 1, owner: m.Owners, left: m.Faults}
 	for p := range pods {
-		s.pods[p] = pod{version: 1, gone: flag(p >= m.Pods)}
-		s.claims[p].version = 1
+		s.pods[p].version, s.claims[p].version = 1, 1
+		if p >= m.Pods {
+			s.pods[p].gone = 1
+		}
 	}
 	for k := range shards {
 		h := &s.shards[k]
@@ -58,13 +60,6 @@ func (m *machine) First() state {
 		}
 	}
 	return s
-}
-
-func flag(is bool) uint8 {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 type doer func(kind uint8, of, to int, change func(*state))

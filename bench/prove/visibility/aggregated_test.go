@@ -187,14 +187,9 @@ func (i *installation) withCertificate(user, namespace string, groups ...string)
 	i.t.Helper()
 	cert, key, err := i.cluster.ClientCertificate(user, groups...)
 	i.check(err)
-	config := i.cluster.Config(local.Admin)
 	file := i.t.TempDir() + "/kubeconfig"
-	i.check(clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: cert, ClientKeyData: key}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u", Namespace: namespace}},
-		CurrentContext: "x",
-	}, file))
+	i.check(i.cluster.WriteKubeconfig(file, user, namespace,
+		&clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}))
 	i.configs[user] = file
 }
 
@@ -509,7 +504,9 @@ func TestAggregated(t *testing.T) {
 		w.check(listener.Close())
 		config, err := clientcmd.LoadFromFile(w.configs["carol"])
 		w.check(err)
-		config.Clusters["c"].Server = server
+		for _, to := range config.Clusters {
+			to.Server = server
+		}
 		w.configs["lost"] = t.TempDir() + "/kubeconfig"
 		w.check(clientcmd.WriteToFile(*config, w.configs["lost"]))
 		if out := w.refused("lost", []string{"why", "quota"}, "connection refused"); strings.Contains(out, "forwarded") {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"basalt.dev/basalt/api"
@@ -366,14 +365,8 @@ func (w *world) tenant(name string) {
 			Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: name, Namespace: name}}}, metav1.CreateOptions{})
 		w.check(err)
 	}
-	config := w.cluster.Config(local.Admin)
 	file := w.t.TempDir() + "/" + name
-	w.check(clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: w.token(name, nil)}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u", Namespace: name}},
-		CurrentContext: "x",
-	}, file))
+	w.check(w.cluster.WriteKubeconfig(file, name, name, &clientcmdapi.AuthInfo{Token: w.token(name, nil)}))
 	w.configs[name] = file
 }
 

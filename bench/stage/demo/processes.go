@@ -42,13 +42,7 @@ func (p *processes) kill(name string) error {
 }
 
 func (p *processes) server() string {
-	var urls []string
-	for _, b := range p.running {
-		if b.Visibility != "" {
-			urls = append(urls, b.Visibility)
-		}
-	}
-	return strings.Join(urls, ",")
+	return strings.Join(local.Answering(p.running), ",")
 }
 
 func (p *processes) command(ctx context.Context, args ...string) (string, error) {

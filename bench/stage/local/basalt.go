@@ -85,6 +85,16 @@ func (c *Cluster) Basalts() []*Basalt {
 	return append([]*Basalt(nil), c.basalts...)
 }
 
+// Answering returns where those of these processes answer questions that do, which are shards.
+func Answering(all []*Basalt) (urls []string) {
+	for _, b := range all {
+		if b.Visibility != "" {
+			urls = append(urls, b.Visibility)
+		}
+	}
+	return urls
+}
+
 // WaitReady returns when each of these processes calls itself ready.
 func WaitReady(ctx context.Context, all []*Basalt) error {
 	for _, b := range all {

@@ -19,15 +19,10 @@ func (c *Cluster) StartConsole(ctx context.Context) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var answering []string
-	for _, b := range c.Basalts() {
-		if b.Visibility != "" {
-			answering = append(answering, b.Visibility)
-		}
-	}
 	log := filepath.Join(c.dir, "console.log")
 	p, err := startProcess(command{name: "console", path: cmp.Or(c.opts.Basalt, programPath(c.root, "basalt")), log: log,
-		args: []string{"console", "--kubeconfig=" + kubeconfig, "--basalt-server=" + strings.Join(answering, ",")}})
+		args: []string{"console", "--kubeconfig=" + kubeconfig,
+			"--basalt-server=" + strings.Join(Answering(c.Basalts()), ",")}})
 	if err != nil {
 		return "", err
 	}

@@ -203,18 +203,23 @@ func (c *Cluster) Kubeconfig(user string) (string, error) {
 	if path, ok := c.configs[user]; ok {
 		return path, nil
 	}
-	cfg := c.Config(user)
-	const name = "basalt-local"
 	path := filepath.Join(c.dir, "kubeconfig-"+user[strings.LastIndexByte(user, ':')+1:])
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {Token: cfg.BearerToken}},
-		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
-		CurrentContext: name,
-	}, path)
-	if err != nil {
+	as := &clientcmdapi.AuthInfo{Token: c.Config(user).BearerToken}
+	if err := c.WriteKubeconfig(path, user, "", as); err != nil {
 		return "", fmt.Errorf("write kubeconfig of %s: %w", user, err)
 	}
 	c.configs[user] = path
 	return path, nil
+}
+
+// WriteKubeconfig writes a kubeconfig for a user, with a namespace if it is not "".
+func (c *Cluster) WriteKubeconfig(path, user, namespace string, as *clientcmdapi.AuthInfo) error {
+	const name = "basalt-local"
+	to := c.Config(Admin)
+	return clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: to.Host, CertificateAuthorityData: to.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: as},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user, Namespace: namespace}},
+		CurrentContext: name,
+	}, path)
 }

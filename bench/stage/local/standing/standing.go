@@ -248,11 +248,7 @@ func Hold(ctx context.Context, root string, shape Shape) (err error) {
 		return err
 	}
 	s.Ready, s.ControlStore = true, c.ControlStore()
-	for _, b := range c.Basalts() {
-		if b.Visibility != "" {
-			s.Visibility = append(s.Visibility, b.Visibility)
-		}
-	}
+	s.Visibility = local.Answering(c.Basalts())
 	if len(s.Visibility) > 0 {
 		if s.Console, err = c.StartConsole(ctx); err != nil {
 			return err
