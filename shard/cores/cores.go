@@ -7,6 +7,7 @@
 package cores
 
 import (
+	"errors"
 	"time"
 
 	"basalt.dev/basalt/api"
@@ -62,6 +63,9 @@ func (c *Cores) Step(now time.Time, ev event.Event, carry func(event.Output) boo
 		c.each(c.Node.Outputs(), carry)
 	}
 }
+
+// Check says which invariant of the cores does not hold, for tests and the simulator: it walks everything.
+func (c *Cores) Check() error { return errors.Join(c.Home.Check(), c.Node.Check()) }
 
 func (c *Cores) each(all []event.Output, carry func(event.Output) bool) bool {
 	for _, o := range all {

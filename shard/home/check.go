@@ -7,8 +7,8 @@ import (
 	"basalt.dev/basalt/api"
 )
 
-// check says which invariant does not hold, for tests: it walks everything.
-func (c *Core) check() error {
+// Check says which invariant does not hold, for tests and the simulator: it walks everything.
+func (c *Core) Check() error {
 	slots, pods := 0, 0
 	entering := map[kin]int{}
 	for uid, g := range c.gangs {

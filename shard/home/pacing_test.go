@@ -202,7 +202,7 @@ func TestEditsAreBounded(t *testing.T) {
 						e.now = e.now.Add(100 * time.Millisecond)
 						e.step(event.Tick{})
 					}
-					if err := e.core.check(); err != nil {
+					if err := e.core.Check(); err != nil {
 						t.Error(err)
 					}
 					if len(e.core.pacing.editLines) > 0 {

@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 		return func(where, command string) []string {
 			s.line = where
 			out := s.run(command)
-			if err := s.core.check(); err != nil {
+			if err := s.core.Check(); err != nil {
 				t.Fatalf("%s: %v", where, err)
 			}
 			return out

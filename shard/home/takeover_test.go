@@ -101,7 +101,7 @@ func TestTakeoverOfWhatIsGained(t *testing.T) {
 	if !maps.Equal(found, want) {
 		t.Errorf("node shards are shown %v, want %v", found, want)
 	}
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -313,7 +313,7 @@ func (w *world) move(members []api.Incarnation) {
 // give steps both cores of a process and carries out what they ask for.
 func (w *world) give(p *process, ev event.Event) {
 	p.home.Step(w.now, ev)
-	if err := p.home.check(); err != nil {
+	if err := p.home.Check(); err != nil {
 		w.failf("%s: %v", p.inc, err)
 	}
 	w.carryOut(p, p.home.Outputs())

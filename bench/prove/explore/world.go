@@ -757,6 +757,9 @@ func (w *world) step(x *shard, ev item) {
 		c := w.parts.tell(x.home, sum, func(value any) []any {
 			core := value.(*home.Core)
 			core.Step(now, ev.value.(event.Event))
+			if err := core.Check(); err != nil {
+				fail("%s: %v", x.inc, err)
+			}
 			return said(core.Outputs())
 		})
 		x.home = c.to

@@ -361,7 +361,7 @@ func (w *world) tick() bool {
 // check looks at the cores' own invariants.
 func (w *world) check() {
 	for _, x := range w.shards {
-		if err := x.Node.Check(); err != nil {
+		if err := x.Check(); err != nil {
 			w.fail("%s: %v", x.Inc, err)
 		}
 	}

@@ -214,7 +214,7 @@ func (x *shard) tick() {
 	x.later(100*time.Millisecond, x.tick)
 	x.step(event.Tick{})
 	if x.ticks++; x.ticks%50 == 0 && !x.dead {
-		if err := x.cores.Node.Check(); err != nil {
+		if err := x.cores.Check(); err != nil {
 			x.w.fail("%s: %v", x.inc, err)
 		}
 	}
