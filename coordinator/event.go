@@ -145,6 +145,12 @@ func (Tick) event()             {}
 // Output is something for the shell to do.
 type Output interface{ output() }
 
+// Remark is an output that tells people something: the shell alone carries it out.
+type Remark interface {
+	Output
+	remark()
+}
+
 type (
 	// Send a message to a shard; it may be lost.
 	Send struct {
@@ -180,6 +186,9 @@ func (RemoveFinalizer) output() {}
 func (CreateQueue) output()     {}
 func (Trace) output()           {}
 func (Log) output()             {}
+
+func (Trace) remark() {}
+func (Log) remark()   {}
 
 func (c *Core) send(to api.Incarnation, body *wire.Envelope) {
 	c.out = append(c.out, Send{To: to, Body: body})

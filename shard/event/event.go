@@ -33,8 +33,21 @@ const ToCoordinator api.Incarnation = "coordinator"
 // Event is what a core is told.
 type Event interface{ IsEvent() }
 
-// Output is what a core wants done.
+// Output is what a core wants done. One that is a Remark or a Write is carried out by the shell alone: the simulator,
+// the explorer and the lab have a default for each of the two kinds, and name only those of which they judge more.
 type Output interface{ IsOutput() }
+
+// Remark is an output that tells people something. It is never answered, and may be lost.
+type Remark interface {
+	Output
+	IsRemark()
+}
+
+// Write is an output that asks for a change of one object in the API server. A StatusWritten of its ID answers it.
+type Write interface {
+	Output
+	WriteID() uint64
+}
 
 // TableSeen brings the table as it is in the control store. Table is never nil.
 type TableSeen struct{ Table *api.Table }
@@ -193,3 +206,7 @@ func (ListPods) IsOutput()    {}
 func (ObjectEvent) IsOutput() {}
 func (Span) IsOutput()        {}
 func (Log) IsOutput()         {}
+
+func (ObjectEvent) IsRemark() {}
+func (Span) IsRemark()        {}
+func (Log) IsRemark()         {}

@@ -148,3 +148,9 @@ func (WritePodGroupStatus) IsOutput() {}
 func (WriteGroupStatus) IsOutput()    {}
 func (WritePodCondition) IsOutput()   {}
 func (EvictPod) IsOutput()            {}
+
+func (o WriteQueueStatus) WriteID() uint64    { return o.ID }
+func (o WritePodGroupStatus) WriteID() uint64 { return o.ID }
+func (o WriteGroupStatus) WriteID() uint64    { return o.ID }
+func (o WritePodCondition) WriteID() uint64   { return o.ID }
+func (o EvictPod) WriteID() uint64            { return o.ID }

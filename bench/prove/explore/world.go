@@ -705,9 +705,12 @@ func (w *world) stepCoord(ev item) {
 func ordered(outputs []coordinator.Output) []any {
 	var out []any
 	for _, o := range outputs {
-		if l, is := o.(coordinator.Log); !is || l.Level >= coordinator.LevelError {
-			out = append(out, o)
+		if _, is := o.(coordinator.Remark); is {
+			if l, is := o.(coordinator.Log); !is || l.Level < coordinator.LevelError {
+				continue
+			}
 		}
+		out = append(out, o)
 	}
 	return out
 }
@@ -785,11 +788,8 @@ func (w *world) step(x *shard, ev item) {
 func said(outputs []event.Output) []any {
 	var out []any
 	for _, o := range outputs {
-		switch o := o.(type) {
-		case event.Span, event.ObjectEvent:
-			continue
-		case event.Log:
-			if o.Level < slog.LevelError {
+		if _, is := o.(event.Remark); is {
+			if l, is := o.(event.Log); !is || l.Level < slog.LevelError {
 				continue
 			}
 		}
@@ -831,6 +831,8 @@ func (w *world) carryOut(x *shard, i item) []item {
 		fail("a pod is to be told why it waits, for which there is no budget")
 	case event.Log:
 		fail("%s logs an error: %s %v", x.inc, o.Message, o.Attrs)
+	case event.Write: // nobody looks at what it writes
+		return []item{itemOf(event.StatusWritten{ID: o.WriteID(), Outcome: event.StatusOK})}
 	}
 	return nil
 }

@@ -102,12 +102,10 @@ func (w *Outside) Answer(from api.Incarnation, o event.Output) (answer event.Eve
 			done.ModRevision, done.Record = w.Revision, o.Record
 		}
 		answer = done
-	case event.WritePodGroupStatus:
-		answer = event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
-	case event.WriteGroupStatus:
-		answer = event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
-	case event.WriteQueueStatus:
-		answer = event.StatusWritten{ID: o.ID, Outcome: event.StatusOK}
+	case event.WritePodCondition, event.EvictPod: // of pods, which are the driver's
+		return nil, nil, false
+	case event.Write:
+		answer = event.StatusWritten{ID: o.WriteID(), Outcome: event.StatusOK}
 	default:
 		return nil, nil, false
 	}

@@ -313,7 +313,7 @@ func (t *term) carryOut(o core.Output) {
 		})
 	case core.Log:
 		w.coreLog(c.inc, slog.Level(o.Level), o.Message, o.Args)
-	case core.Trace:
+	case core.Remark:
 	default:
 		w.fail("output %T is not known", o)
 	}
