@@ -62,18 +62,13 @@ func (h *byEnd) Pop() any {
 }
 
 func (d *days) do(ev Event) {
-	d.core.Step(d.now, ev)
-	for _, o := range d.core.Outputs() {
-		switch o := o.(type) {
-		case Txn:
-			d.do(TxnDone{ID: o.ID, Revision: int64(o.ID) + 1})
-		case Send:
-			if g := d.gangs[o.Body.GetGranted().GetGangUid()]; g != nil && g.charged.IsZero() {
-				g.charged = d.now
-				d.homeless = append(d.homeless, g)
-			}
+	tell(d.core, d.now, ev, func(o Output) {
+		m, _ := o.(Send)
+		if g := d.gangs[m.Body.GetGranted().GetGangUid()]; g != nil && g.charged.IsZero() {
+			g.charged = d.now
+			d.homeless = append(d.homeless, g)
 		}
-	}
+	})
 }
 
 func (d *days) ask(g *dayGang) {

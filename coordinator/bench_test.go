@@ -29,12 +29,7 @@ func newCommitting(capability map[string]int64, queues ...string) *committing {
 }
 
 func (c *committing) step(ev Event) {
-	c.core.Step(c.now, ev)
-	for _, o := range c.core.Outputs() {
-		if t, ok := o.(Txn); ok {
-			c.step(TxnDone{ID: t.ID, Revision: int64(t.ID) + 1})
-		}
-	}
+	tell(c.core, c.now, ev, nil)
 }
 
 // BenchmarkNames charges a gang that names so many resources, below three limited queues, and releases it again.

@@ -59,19 +59,17 @@ func TestUsagesAreBounded(t *testing.T) {
 	}
 	for range 20 {
 		p.now = p.now.Add(200 * time.Millisecond)
-		p.core.Step(p.now, Tick{})
-		for outs := p.core.Outputs(); len(outs) > 0; outs = p.core.Outputs() {
-			for _, o := range outs {
-				switch o := o.(type) {
-				case Send:
-					if m := o.Body.GetQueueUsages(); m != nil {
-						check(m)
-					}
-				case Txn:
-					p.core.Step(p.now, TxnDone{ID: o.ID, Revision: p.store.commit(o)})
+		p.tell(Tick{}, func(o Output) []Event {
+			switch o := o.(type) {
+			case Send:
+				if m := o.Body.GetQueueUsages(); m != nil {
+					check(m)
 				}
+			case Txn:
+				return []Event{TxnDone{ID: o.ID, Revision: p.store.commit(o)}}
 			}
-		}
+			return nil
+		})
 	}
 	if len(seen) != queues+2 || messages < 2 {
 		t.Fatalf("%d queues in %d messages", len(seen), messages)

@@ -8,6 +8,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab/loop"
 	"basalt.dev/basalt/coordinator/owners"
 )
 
@@ -38,23 +39,20 @@ func FuzzMessage(f *testing.F) {
 		c.Step(now, QueuesSynced{})
 		forced := false
 		revision := int64(10)
-		drain := func() {
-			for again := true; again; {
-				again = false
-				for _, o := range append([]Output(nil), c.Outputs()...) {
-					if txn, ok := o.(Txn); ok {
-						for _, op := range txn.Ops {
-							if put, ok := op.(PutReservation); ok {
-								forced = forced || put.Record.Forced || len(put.Record.GetDemand()) > 0 && put.Record.Gang == nil
-							}
-						}
-						revision++
-						c.Step(now, TxnDone{ID: txn.ID, Revision: revision})
-						again = true
-					}
+		carry := func(o Output) []Event {
+			txn, is := o.(Txn)
+			if !is {
+				return nil
+			}
+			for _, op := range txn.Ops {
+				if put, ok := op.(PutReservation); ok {
+					forced = forced || put.Record.Forced || len(put.Record.GetDemand()) > 0 && put.Record.Gang == nil
 				}
 			}
+			revision++
+			return []Event{TxnDone{ID: txn.ID, Revision: revision}}
 		}
+		drain := func() { loop.Drain(c, now, carry) }
 		for _, b := range [][]byte{one, two, one} {
 			m := &wire.Envelope{}
 			if proto.Unmarshal(b, m) != nil {

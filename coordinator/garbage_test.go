@@ -6,6 +6,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab/loop"
 	"basalt.dev/basalt/coordinator/owners"
 )
 
@@ -28,9 +29,8 @@ func TestGarbage(t *testing.T) {
 				Condemned: []*wire.SurplusPod{{Uid: "p", Amounts: amount("cpu", -1)}}}}},
 	})
 	errors := 0
-	var drain func() []*wire.Envelope
-	drain = func() (answers []*wire.Envelope) {
-		for _, o := range c.Outputs() {
+	drain := func() (answers []*wire.Envelope) {
+		loop.Drain(c, now, func(o Output) []Event {
 			switch o := o.(type) {
 			case Log:
 				if o.Level == LevelError {
@@ -39,10 +39,10 @@ func TestGarbage(t *testing.T) {
 			case Send:
 				answers = append(answers, o.Body)
 			case Txn:
-				c.Step(now, TxnDone{ID: o.ID, Revision: int64(100 + o.ID)})
-				answers = append(answers, drain()...)
+				return []Event{TxnDone{ID: o.ID, Revision: int64(100 + o.ID)}}
 			}
-		}
+			return nil
+		})
 		return answers
 	}
 	drain()

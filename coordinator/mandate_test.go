@@ -17,17 +17,7 @@ func BenchmarkMandate(b *testing.B) {
 		b.Run(fmt.Sprint(gangs), func(b *testing.B) {
 			now := time.UnixMilli(1_000_000)
 			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
-			rev := int64(1)
-			var step func(ev Event)
-			step = func(ev Event) {
-				c.Step(now, ev)
-				for _, o := range c.Outputs() {
-					if t, ok := o.(Txn); ok {
-						rev++
-						step(TxnDone{ID: t.ID, Revision: rev})
-					}
-				}
-			}
+			step := func(ev Event) { tell(c, now, ev, nil) }
 			cpu := func(n int) api.Resources { return api.FromMap(map[string]int64{"cpu": int64(n) * 1000}) }
 			queue := func(name string, capability, deserved api.Resources) {
 				step(QueueSeen{Name: name, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: capability, Deserved: deserved,

@@ -110,7 +110,11 @@ func (r *rush) since() time.Duration { return r.now.Sub(r.start) }
 func (r *rush) step(ev Event) {
 	c := r.core
 	began := threadTime()
-	out := r.tell(ev)
+	var out []Output
+	r.tell(ev, func(o Output) []Event {
+		out = append(out, o)
+		return nil
+	})
 	took := threadTime() - began
 	r.cpu, r.most = r.cpu+took, max(r.most, took)
 	for _, o := range out {

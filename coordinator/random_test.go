@@ -16,6 +16,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab/loop"
 )
 
 // TestRandomHistories drives a core with random requests, edits, deaths and failovers. After every transaction the store
@@ -353,38 +354,7 @@ func (w *world) tick() {
 }
 
 func (w *world) step(ev Event) {
-	for _, o := range w.tell(ev) {
-		if w.hears != nil {
-			w.hears(o)
-		}
-		switch o := o.(type) {
-		case Txn:
-			if w.flight != nil {
-				w.store.problem("transaction %d while %d is in flight", o.ID, w.flight.ID)
-			}
-			w.flight = &o
-		case Send:
-			w.deliver(o)
-		case CreateQueue:
-			if _, there := w.specs[o.Name]; !there {
-				w.edit(o.Name)
-				defer w.step(w.specs[o.Name])
-			}
-		case RemoveFinalizer:
-			if q, there := w.specs[o.Queue]; there && q.UID == o.UID {
-				if !q.Deleting {
-					w.store.problem("finalizer of %s, which is not being deleted, removed", o.Queue)
-				}
-				for _, r := range w.store.reservations {
-					if api.Under(r.Gang.Queue, o.Queue) {
-						w.store.problem("finalizer of %s removed, %s is charged", o.Queue, r.Gang.Uid)
-					}
-				}
-				delete(w.specs, o.Queue)
-				defer w.step(QueueGone{Name: o.Queue, UID: o.UID})
-			}
-		}
-	}
+	w.tell(ev, w.carry)
 	switch {
 	case w.flight != nil:
 	case w.core.turns.behind: // it goes on by itself
@@ -392,6 +362,41 @@ func (w *world) step(ev Event) {
 	default:
 		w.nobodyForgotten()
 	}
+}
+
+// carry returns what the core is told at once of an output.
+func (w *world) carry(o Output) []Event {
+	if w.hears != nil {
+		w.hears(o)
+	}
+	switch o := o.(type) {
+	case Txn:
+		if w.flight != nil {
+			w.store.problem("transaction %d while %d is in flight", o.ID, w.flight.ID)
+		}
+		w.flight = &o
+	case Send:
+		w.deliver(o)
+	case CreateQueue:
+		if _, there := w.specs[o.Name]; !there {
+			w.edit(o.Name)
+			return []Event{w.specs[o.Name]}
+		}
+	case RemoveFinalizer:
+		if q, there := w.specs[o.Queue]; there && q.UID == o.UID {
+			if !q.Deleting {
+				w.store.problem("finalizer of %s, which is not being deleted, removed", o.Queue)
+			}
+			for _, r := range w.store.reservations {
+				if api.Under(r.Gang.Queue, o.Queue) {
+					w.store.problem("finalizer of %s removed, %s is charged", o.Queue, r.Gang.Uid)
+				}
+			}
+			delete(w.specs, o.Queue)
+			return []Event{QueueGone{Name: o.Queue, UID: o.UID}}
+		}
+	}
+	return nil
 }
 
 func (w *world) deliver(o Send) {
@@ -918,16 +923,13 @@ func BenchmarkRelease(b *testing.B) {
 			now := time.UnixMilli(1_000_000)
 			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
 			var flight Txn
-			grants := 0
-			step := func(ev Event) {
-				c.Step(now, ev)
-				for _, o := range c.Outputs() {
-					if t, ok := o.(Txn); ok {
-						flight = t
-						grants += len(t.Ops)
-					}
+			carry := func(o Output) []Event {
+				if t, ok := o.(Txn); ok {
+					flight = t
 				}
+				return nil
 			}
+			step := func(ev Event) { loop.Tell(c, now, ev, carry) }
 			rev := int64(1)
 			settle := func() {
 				for flight.ID != 0 {
@@ -996,12 +998,7 @@ func BenchmarkRelease(b *testing.B) {
 				}
 				b.StartTimer()
 				began := threadTime()
-				c.Step(now, nil)
-				for _, o := range c.Outputs() {
-					if t, ok := o.(Txn); ok {
-						flight = t
-					}
-				}
+				step(nil)
 				granted := flight.Ops
 				settle()
 				spent = append(spent, threadTime()-began)
@@ -1043,17 +1040,7 @@ func BenchmarkGrant(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			now := time.UnixMilli(1_000_000)
 			c := New(Config{}, Elected{Now: now, Term: 1, Shards: []*wire.ShardRecord{{Name: "s1", Incarnation: "s1"}}})
-			rev := int64(1)
-			var step func(ev Event)
-			step = func(ev Event) {
-				c.Step(now, ev)
-				for _, o := range c.Outputs() {
-					if t, ok := o.(Txn); ok {
-						rev++
-						step(TxnDone{ID: t.ID, Revision: rev})
-					}
-				}
-			}
+			step := func(ev Event) { tell(c, now, ev, nil) }
 			for _, name := range []string{"root", "a", "a.b"} {
 				step(QueueSeen{Name: name, UID: "u", ResourceVersion: "1", HasFinalizer: true, Capability: api.FromMap(map[string]int64{"cpu": 1 << 50, "memory": 1 << 60})})
 			}

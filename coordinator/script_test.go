@@ -15,6 +15,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab/loop"
 	"basalt.dev/basalt/bench/prove/script"
 )
 
@@ -72,32 +73,29 @@ func (p *player) print(format string, args ...any) {
 	}
 }
 
-func (p *player) step(ev Event) {
-	p.drain(p.tell(ev))
-}
+func (p *player) step(ev Event) { p.tell(ev, p.carry) }
 
-// drain shows outputs, and answers transactions unless they are held.
-func (p *player) drain(outs []Output) {
-	for ; len(outs) > 0; outs = p.core.Outputs() {
-		for _, o := range outs {
-			p.show(o)
-			if t, ok := o.(Txn); ok {
-				if p.pending = append(p.pending, t); !p.held {
-					p.answer()
-				}
-			}
-		}
+// carry shows an output, and answers a transaction unless they are held.
+func (p *player) carry(o Output) []Event {
+	p.show(o)
+	t, is := o.(Txn)
+	if !is {
+		return nil
 	}
+	if p.pending = append(p.pending, t); p.held {
+		return nil
+	}
+	return p.answer()
 }
 
-// answer answers the transaction that is held.
-func (p *player) answer() {
+// answer answers the transaction that waits for it.
+func (p *player) answer() []Event {
 	if len(p.pending) == 0 {
-		return
+		return nil
 	}
 	t := p.pending[0]
 	p.pending = nil
-	p.core.Step(p.now, p.commit(t))
+	return []Event{p.commit(t)}
 }
 
 func (p *player) show(o Output) {
@@ -443,7 +441,7 @@ func (p *player) do(words []string) {
 		p.pending, p.held = nil, false
 		every, _ := time.ParseDuration(a.values["every"])
 		p.leads(Config{CommitEvery: every, Asks: int(a.number("asks", 0)), Ungated: name == "ungated"}, e)
-		p.drain(p.core.Outputs())
+		loop.Drain(p.core, p.now, p.carry)
 	case "start": // elect, shards, root and default, first table: the scripts' common beginning; quiet
 		p.quiet = true
 		p.do([]string{"elect"})
@@ -608,8 +606,9 @@ func (p *player) do(words []string) {
 		p.held = true
 	case "commit":
 		p.held = a.has("hold")
-		p.answer()
-		p.drain(p.core.Outputs())
+		for _, ev := range p.answer() {
+			p.step(ev)
+		}
 	case "land": // what is in flight takes effect, and the answer is lost
 		for _, t := range p.pending {
 			p.store.commit(t)

@@ -10,6 +10,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/bench/prove/lab/loop"
 	"basalt.dev/basalt/coordinator/owners"
 )
 
@@ -65,8 +66,7 @@ func newBytesWorld(t *testing.T, shards ...*wire.ShardRecord) *bytesWorld {
 }
 
 func (w *bytesWorld) step(ev Event) {
-	w.core.Step(w.now, ev)
-	for _, o := range w.core.Outputs() {
+	loop.Tell(w.core, w.now, ev, func(o Output) []Event {
 		switch o := o.(type) {
 		case Txn:
 			w.transactions++
@@ -82,7 +82,8 @@ func (w *bytesWorld) step(ev Event) {
 				w.denied[d.GangUid] = d.Reason.String() + " " + d.Message
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // settle answers transactions until there is none.

@@ -3,6 +3,7 @@ package lab
 import (
 	"time"
 
+	"basalt.dev/basalt/bench/prove/lab/loop"
 	"basalt.dev/basalt/coordinator"
 )
 
@@ -17,12 +18,11 @@ func NewTerm(cfg coordinator.Config, e coordinator.Elected) Term {
 
 // Step gives the core an event. It calls carry with each output but transactions, in order.
 func (x Term) Step(now time.Time, ev coordinator.Event, carry func(coordinator.Output)) {
-	x.Core.Step(now, ev)
-	for _, o := range x.Outputs() {
+	loop.Tell(x.Core, now, ev, func(o coordinator.Output) []coordinator.Event {
 		if t, is := o.(coordinator.Txn); is {
-			x.Step(now, coordinator.TxnDone{ID: t.ID, Revision: int64(t.ID) + 1}, carry)
-		} else {
-			carry(o)
+			return []coordinator.Event{coordinator.TxnDone{ID: t.ID, Revision: int64(t.ID) + 1}}
 		}
-	}
+		carry(o)
+		return nil
+	})
 }
