@@ -108,3 +108,9 @@ func FromNode(n *v1.Node, ignore map[string]bool) *Node {
 	out.Unreadable = strings.Join(bad, "; ")
 	return out
 }
+
+// How much of a node's resource is free is a percentage, or one of these.
+const (
+	ShareOfNone  = 200 // the node has none of it
+	ShareUnknown = 201 // the node is out of sync
+)

@@ -629,6 +629,31 @@ func TestMany(t *testing.T) {
 }
 
 // TestPolicyNames: each policy is read by its name, and other names are none.
+// TestFreeShares: what is free of each node, of its own allocatable.
+func TestFreeShares(t *testing.T) {
+	c := New(Config{})
+	c.SetNode(machine("empty", 8000, 1<<30, 0))
+	c.SetNode(machine("used", 8000, 1<<30, 4))
+	c.Charge("a", "used", pod(map[string]string{"cpu": "1m", "example.com/gpu": "4"}, nil), Bound, "", api.Rank{})
+	c.SetNode(machine("nothing", 0, 1<<30, 0))
+	c.SetNode(machine("broken", 8000, 1<<30, 0))
+	c.Charge("b", "broken", pod(map[string]string{"cpu": "9"}, nil), Bound, "", api.Rank{})
+	c.SetNode(machine("gone", 8000, 1<<30, 0))
+	c.RemoveNode("gone")
+	c.Charge("c", "never there", pod(map[string]string{"cpu": "1"}, nil), Bound, "", api.Rank{})
+	nodes, free := c.Shares([]string{"cpu", "example.com/gpu", "example.com/unknown"})
+	got := map[string][]byte{}
+	for i, name := range nodes {
+		got[name] = free[3*i : 3*i+3]
+	}
+	const none, unknown = api.ShareOfNone, api.ShareUnknown
+	want := map[string][]byte{"empty": {100, none, none}, "used": {99, 0, none}, "nothing": {none, none, none},
+		"broken": {unknown, unknown, unknown}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestPolicyNames(t *testing.T) {
 	for p := Pack; p <= MostAllocated; p++ {
 		if got, ok := ReadPolicy(p.String()); !ok || got != p {

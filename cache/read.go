@@ -75,3 +75,33 @@ func (c *Cache) OutOfSync() []string {
 	slices.Sort(out)
 	return out
 }
+
+// Shares returns the nodes that are there, in no order, and the percentage of the allocatable that is free there, of each of the given
+// resources of one node after the other.
+func (c *Cache) Shares(of []string) (nodes []string, free []byte) {
+	columns := make([]*column, len(of))
+	for i, name := range of {
+		if at, is := c.byName[name]; is {
+			columns[i] = c.columns[at]
+		}
+	}
+	nodes, free = make([]string, 0, c.there), make([]byte, 0, c.there*len(of))
+	for s := range c.slots {
+		if !c.slots[s].there {
+			continue
+		}
+		nodes = append(nodes, c.names[s])
+		has, left := c.hasOf(int32(s)), c.freeOf(int32(s))
+		for _, col := range columns {
+			switch {
+			case c.slots[s].broken != 0:
+				free = append(free, api.ShareUnknown)
+			case col == nil || has[col.i] == 0:
+				free = append(free, api.ShareOfNone)
+			default:
+				free = append(free, byte(100*(float64(max(left[col.i], 0))/float64(has[col.i]))))
+			}
+		}
+	}
+	return nodes, free
+}

@@ -92,6 +92,7 @@ type Hooks struct {
 	Standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	Queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)
+	Nodes    func(context.Context) (*wire.NodesReply, error)
 	// Drain is nil where there is nothing to drain. by is a user, or empty for an operator by certificate.
 	Drain func(ctx context.Context, cancel bool, by string) error
 	// MayDrain returns the name of the user on whose behalf a process calls, and an error unless that user may drain
@@ -170,7 +171,7 @@ func (p *Process) connect(ctx context.Context, hooks Hooks) (err error) {
 		Self: p.Incarnation, Listen: p.Listen, TLS: p.TLS, Key: p.key, KeyOf: p.keyOf, Deliver: hooks.Deliver, Up: hooks.Up, Down: hooks.Down, Logger: p.Log,
 		Register: func(r grpc.ServiceRegistrar) {
 			wire.RegisterInspectServer(r, inspect{process: p, status: hooks.Status, why: hooks.Why,
-				standing: hooks.Standing, whatIf: hooks.WhatIf, queues: hooks.Queues, drain: hooks.Drain,
+				standing: hooks.Standing, whatIf: hooks.WhatIf, queues: hooks.Queues, nodes: hooks.Nodes, drain: hooks.Drain,
 				mayDrain: hooks.MayDrain, live: hooks.Live})
 			if hooks.Register != nil {
 				hooks.Register(p, r)
@@ -406,6 +407,7 @@ type inspect struct {
 	standing func(context.Context, *wire.StandingRequest) (*wire.StandingReply, error)
 	whatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)
 	queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)
+	nodes    func(context.Context) (*wire.NodesReply, error)
 	drain    func(ctx context.Context, cancel bool, by string) error
 	mayDrain func(ctx context.Context, from api.Incarnation, by link.User) (string, error)
 	live     func() error
@@ -461,6 +463,14 @@ func (i inspect) Queues(ctx context.Context, r *wire.QueuesRequest) (*wire.Queue
 		return nil, status.Errorf(codes.Unimplemented, "a %s knows no queues", i.process.Role)
 	}
 	return i.queues(ctx, r)
+}
+
+// Nodes answers a shard, likewise.
+func (i inspect) Nodes(ctx context.Context, _ *wire.NodesRequest) (*wire.NodesReply, error) {
+	if i.nodes == nil {
+		return nil, status.Errorf(codes.Unimplemented, "a %s has no nodes", i.process.Role)
+	}
+	return i.nodes(ctx)
 }
 
 // Status answers a ping without waiting for the loop, which may be busy: a machine under load must not look like a dead

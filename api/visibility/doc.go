@@ -7,10 +7,11 @@
 //	GET /v1/namespaces/NAMESPACE/queues/NAME/why
 //	GET /v1/what-if?change=QUEUE:FIELD=VALUE&change=...&gang=NAMESPACE/NAME (or queue=QUEUE, or planned=queue=QUEUE,cpu=8,...&namespace=NAMESPACE)
 //	GET /v1/status?queue=QUEUE&gang=NAMESPACE/NAME&gangs=N
+//	GET /v1/nodes
 //	GET, PUT and DELETE /v1/shards/NAME/drain
 //
 // A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE has it take its part
-// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a WhatIf, a Status and a Drain in JSON.
+// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a WhatIf, a Status, NodeShares and a Drain in JSON.
 //
 // With /apis/visibility.basalt.dev/v1beta1 in place of /v1, the API server forwards the same requests from users that
 // it has authenticated, and whom it lets ask (deploy/visibility.yaml); package frontproxy finds out whom it names.
@@ -32,6 +33,7 @@
 //     counted. What would be evicted is counted for everybody; amounts are said to those who may get all Queues.
 //   - status: list shards.scheduling.basalt.dev in the whole cluster. It shows gangs of all namespaces, so it needs a right of its own:
 //     tenants may be given Queues to list, and `view` in a namespace.
+//   - nodes: that, and list nodes. It says how full each node is, which else only those see who may list all pods.
 //   - drain: create shards.scheduling.basalt.dev/drain for that shard. What was reviewed a moment ago does not count for an order, and the
 //     shard that is drained has the API server review the user itself. Of the one that took the request it believes
 //     only who the user

@@ -35,7 +35,7 @@ const (
 
 // asked is what may be asked.
 const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, ` +
-	`GET /v1/what-if, GET /v1/status, and GET, PUT or DELETE /v1/shards/NAME/drain; on behalf of a namespace ` +
+	`GET /v1/what-if, GET /v1/status, GET /v1/nodes, and GET, PUT or DELETE /v1/shards/NAME/drain; on behalf of a namespace ` +
 	`GET /v1/namespaces/NAMESPACE/queues, .../queues/NAME/why and .../what-if; ` +
 	`through the API server with ` + Aggregated + ` in place of /v1`
 
@@ -91,6 +91,7 @@ func newServer(o Options) http.Handler {
 		handle("GET /namespaces/{namespace}/queues/{name}/why", within, s.whyQueue)
 		handle("GET /namespaces/{namespace}/what-if", within, s.whatIf)
 		handle("GET /status", statusWithin, s.status)
+		handle("GET /nodes", statusWithin, s.nodes)
 		handle("GET /shards/{name}/drain", within, s.drain)
 		handle("PUT /shards/{name}/drain", within, s.drain)
 		handle("DELETE /shards/{name}/drain", within, s.drain)

@@ -44,6 +44,7 @@ type Options struct {
 	WhatIf   func(context.Context, *wire.WhatIfRequest) (*wire.WhatIfReply, error)     // likewise
 	Queues   func(context.Context, *wire.QueuesRequest) (*wire.QueuesReply, error)     // likewise
 	Status   func(context.Context, Scope) (*Status, error)
+	Nodes    func(context.Context) (*NodeShares, error)
 	Draining func(ctx context.Context, shard string) (Drain, error)
 	Drain    func(ctx context.Context, shard string, cancel bool, by Caller) (Drain, error)
 }
@@ -260,18 +261,13 @@ func groupOf(kind api.GroupKind) string {
 
 // status says who is there, how full the queues are, and what waits, to whoever may list shards.
 func (s *server) status(ctx context.Context, r *http.Request) (any, error) {
-	who, err := s.enter(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "list", Group: v1beta1.GroupName,
-		Resource: shardsResource}, false,
-		fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt status needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1beta1.GroupName)); err != nil {
+	if _, err := s.overseer(ctx, r, "status"); err != nil {
 		return nil, err
 	}
 	query := r.URL.Query()
 	scope := Scope{Queue: query.Get("queue"), Gang: query.Get("gang"), Gangs: MaxGangs}
 	if text := query.Get("gangs"); text != "" {
+		var err error
 		if scope.Gangs, err = strconv.Atoi(text); err != nil {
 			return nil, problem{http.StatusBadRequest, fmt.Sprintf("gangs=%q is no number", api.Shorten(text, 20))}
 		}
@@ -279,17 +275,37 @@ func (s *server) status(ctx context.Context, r *http.Request) (any, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
+	leave, err := s.everybody()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	said, err := s.Status(ctx, scope)
+	return said, cannot("read the control store", err)
+}
+
+// overseer returns whoever asks, if that is a user who may see the status.
+func (s *server) overseer(ctx context.Context, r *http.Request, what string) (*user, error) {
+	who, err := s.enter(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return who, s.Reviews.authorise(ctx, who, authorization.ResourceAttributes{Verb: "list", Group: v1beta1.GroupName,
+		Resource: shardsResource}, false, fmt.Sprintf("user %q may not list %s.%s in the whole cluster, which basalt %s "+
+		"needs: the ClusterRole basalt-status has the right", who.Username, shardsResource, v1beta1.GroupName, what))
+}
+
+// everybody takes a place for a question that all processes are asked; leave gives it back.
+func (s *server) everybody() (leave func(), err error) {
 	if !s.statuses.Allow() {
 		return nil, tooMany
 	}
 	select {
 	case s.underWay <- struct{}{}:
+		return func() { <-s.underWay }, nil
 	default:
 		return nil, tooMany
 	}
-	defer func() { <-s.underWay }()
-	said, err := s.Status(ctx, scope)
-	return said, cannot("read the control store", err)
 }
 
 // drain has a shard drained, or tells how far it is, on behalf of whoever may create a drain of that shard. For an order the API server is

@@ -156,23 +156,16 @@ func Collect(ctx context.Context, s Store, ask Ask, scope Scope) (*Status, error
 	out.Shards = make([]Shard, len(shards))
 	gangs := waiting{scope: scope}
 
-	var wg sync.WaitGroup
-	turn := make(chan struct{}, askedAtOnce)
+	c := calls{turn: make(chan struct{}, askedAtOnce)}
 	call := func(who, address string, took func(*wire.StatusReply, error)) {
-		turn <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turn }()
-			ctx, cancel := context.WithTimeout(ctx, answeredWithin)
-			defer cancel()
-			took(ask(ctx, api.Incarnation(who), address))
-		})
+		c.call(ctx, func(ctx context.Context) { took(ask(ctx, api.Incarnation(who), address)) })
 	}
 	if leader != nil {
-		c := &Coordinator{Name: leader.Name, Incarnation: leader.Incarnation, Term: term, Speaks: speaks(leader)}
-		out.Coordinator = c
+		leads := &Coordinator{Name: leader.Name, Incarnation: leader.Incarnation, Term: term, Speaks: speaks(leader)}
+		out.Coordinator = leads
 		call(leader.Incarnation, leader.Address, func(r *wire.StatusReply, err error) {
 			if err != nil {
-				c.Error = words(err)
+				leads.Error = words(err)
 				return
 			}
 			out.Queues, out.MoreQueues = queuesOf(r, scope)
@@ -184,7 +177,7 @@ func Collect(ctx context.Context, s Store, ask Ask, scope Scope) (*Status, error
 			gangs.add(r.GetGangs())
 		})
 	}
-	wg.Wait()
+	c.all.Wait()
 	if table != nil {
 		for _, m := range table.Members {
 			registered := slices.ContainsFunc(shards, func(s *wire.ShardRecord) bool { return s.Incarnation == string(m.Incarnation) })
@@ -195,6 +188,22 @@ func Collect(ctx context.Context, s Store, ask Ask, scope Scope) (*Status, error
 	}
 	out.Gangs, out.MoreGangs = gangs.best, gangs.matched-len(gangs.best)
 	return out, nil
+}
+
+// calls are questions to processes, some at a time.
+type calls struct {
+	all  sync.WaitGroup
+	turn chan struct{}
+}
+
+func (c *calls) call(ctx context.Context, ask func(context.Context)) {
+	c.turn <- struct{}{}
+	c.all.Go(func() {
+		defer func() { <-c.turn }()
+		ctx, cancel := context.WithTimeout(ctx, answeredWithin)
+		defer cancel()
+		ask(ctx)
+	})
 }
 
 // shardOf says what is known of a shard; err is why it does not answer.

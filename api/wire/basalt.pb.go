@@ -7763,6 +7763,113 @@ func (x *GangStatus) GetMinCount() uint32 {
 	return 0
 }
 
+// Asks a shard how full its nodes are. Who asks has the right to list nodes, and to see the status.
+type NodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodesRequest) Reset() {
+	*x = NodesRequest{}
+	mi := &file_basalt_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodesRequest) ProtoMessage() {}
+
+func (x *NodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
+func (*NodesRequest) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{84}
+}
+
+type NodesReply struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Resources []string               `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"` // the foremost that the nodes offer, at most 8, sorted by name
+	Nodes     []string               `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`         // names, in no order
+	// Of each node, of each resource: the percentage of its allocatable that is free, rounded down; 200 where the node has none of it, 201 on
+	// a node that is out of sync, of which that is not known.
+	Free          []byte `protobuf:"bytes,3,opt,name=free,proto3" json:"free,omitempty"`
+	More          uint32 `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"` // nodes that there was no room for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodesReply) Reset() {
+	*x = NodesReply{}
+	mi := &file_basalt_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodesReply) ProtoMessage() {}
+
+func (x *NodesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_basalt_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodesReply.ProtoReflect.Descriptor instead.
+func (*NodesReply) Descriptor() ([]byte, []int) {
+	return file_basalt_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *NodesReply) GetResources() []string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *NodesReply) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *NodesReply) GetFree() []byte {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *NodesReply) GetMore() uint32 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
 // Asks the home shard of a gang why it waits. Who asks has the right to see the pod or PodGroup that is named.
 type WhyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7775,7 +7882,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7787,7 +7894,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[84]
+	mi := &file_basalt_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7800,7 +7907,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{84}
+	return file_basalt_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *WhyRequest) GetNamespace() string {
@@ -7869,7 +7976,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7881,7 +7988,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[85]
+	mi := &file_basalt_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7894,7 +8001,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{85}
+	return file_basalt_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *WhyReply) GetKnown() bool {
@@ -8154,7 +8261,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8166,7 +8273,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[86]
+	mi := &file_basalt_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8179,7 +8286,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{86}
+	return file_basalt_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StandingRequest) GetQueue() string {
@@ -8230,7 +8337,7 @@ type StandingReply struct {
 
 func (x *StandingReply) Reset() {
 	*x = StandingReply{}
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8242,7 +8349,7 @@ func (x *StandingReply) String() string {
 func (*StandingReply) ProtoMessage() {}
 
 func (x *StandingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[87]
+	mi := &file_basalt_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8255,7 +8362,7 @@ func (x *StandingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
 func (*StandingReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{87}
+	return file_basalt_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *StandingReply) GetKnown() bool {
@@ -8381,7 +8488,7 @@ type QueuesRequest struct {
 
 func (x *QueuesRequest) Reset() {
 	*x = QueuesRequest{}
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8393,7 +8500,7 @@ func (x *QueuesRequest) String() string {
 func (*QueuesRequest) ProtoMessage() {}
 
 func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[88]
+	mi := &file_basalt_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8406,7 +8513,7 @@ func (x *QueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesRequest.ProtoReflect.Descriptor instead.
 func (*QueuesRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{88}
+	return file_basalt_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *QueuesRequest) GetNamespace() string {
@@ -8433,7 +8540,7 @@ type QueuesReply struct {
 
 func (x *QueuesReply) Reset() {
 	*x = QueuesReply{}
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8445,7 +8552,7 @@ func (x *QueuesReply) String() string {
 func (*QueuesReply) ProtoMessage() {}
 
 func (x *QueuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[89]
+	mi := &file_basalt_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8458,7 +8565,7 @@ func (x *QueuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuesReply.ProtoReflect.Descriptor instead.
 func (*QueuesReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{89}
+	return file_basalt_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *QueuesReply) GetQueues() []*QueueUsage {
@@ -8494,7 +8601,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8506,7 +8613,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[90]
+	mi := &file_basalt_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8519,7 +8626,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{90}
+	return file_basalt_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Turn) GetQueue() string {
@@ -8596,7 +8703,7 @@ type ClaimNote struct {
 
 func (x *ClaimNote) Reset() {
 	*x = ClaimNote{}
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8608,7 +8715,7 @@ func (x *ClaimNote) String() string {
 func (*ClaimNote) ProtoMessage() {}
 
 func (x *ClaimNote) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[91]
+	mi := &file_basalt_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8621,7 +8728,7 @@ func (x *ClaimNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimNote.ProtoReflect.Descriptor instead.
 func (*ClaimNote) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{91}
+	return file_basalt_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ClaimNote) GetGang() *GangRef {
@@ -8660,7 +8767,7 @@ type WhatIfRequest struct {
 
 func (x *WhatIfRequest) Reset() {
 	*x = WhatIfRequest{}
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8672,7 +8779,7 @@ func (x *WhatIfRequest) String() string {
 func (*WhatIfRequest) ProtoMessage() {}
 
 func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[92]
+	mi := &file_basalt_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8685,7 +8792,7 @@ func (x *WhatIfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfRequest.ProtoReflect.Descriptor instead.
 func (*WhatIfRequest) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{92}
+	return file_basalt_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *WhatIfRequest) GetChanges() []*QueueChange {
@@ -8736,7 +8843,7 @@ type QueueChange struct {
 
 func (x *QueueChange) Reset() {
 	*x = QueueChange{}
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8748,7 +8855,7 @@ func (x *QueueChange) String() string {
 func (*QueueChange) ProtoMessage() {}
 
 func (x *QueueChange) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[93]
+	mi := &file_basalt_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8761,7 +8868,7 @@ func (x *QueueChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChange.ProtoReflect.Descriptor instead.
 func (*QueueChange) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{93}
+	return file_basalt_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *QueueChange) GetQueue() string {
@@ -8810,7 +8917,7 @@ type PlannedGang struct {
 
 func (x *PlannedGang) Reset() {
 	*x = PlannedGang{}
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8822,7 +8929,7 @@ func (x *PlannedGang) String() string {
 func (*PlannedGang) ProtoMessage() {}
 
 func (x *PlannedGang) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[94]
+	mi := &file_basalt_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8835,7 +8942,7 @@ func (x *PlannedGang) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedGang.ProtoReflect.Descriptor instead.
 func (*PlannedGang) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{94}
+	return file_basalt_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *PlannedGang) GetNamespace() string {
@@ -8921,7 +9028,7 @@ type WhatIfReply struct {
 
 func (x *WhatIfReply) Reset() {
 	*x = WhatIfReply{}
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8933,7 +9040,7 @@ func (x *WhatIfReply) String() string {
 func (*WhatIfReply) ProtoMessage() {}
 
 func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[95]
+	mi := &file_basalt_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8946,7 +9053,7 @@ func (x *WhatIfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhatIfReply.ProtoReflect.Descriptor instead.
 func (*WhatIfReply) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{95}
+	return file_basalt_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *WhatIfReply) GetInvalid() string {
@@ -8995,7 +9102,7 @@ type QueueOutlook struct {
 
 func (x *QueueOutlook) Reset() {
 	*x = QueueOutlook{}
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9007,7 +9114,7 @@ func (x *QueueOutlook) String() string {
 func (*QueueOutlook) ProtoMessage() {}
 
 func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[96]
+	mi := &file_basalt_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9020,7 +9127,7 @@ func (x *QueueOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOutlook.ProtoReflect.Descriptor instead.
 func (*QueueOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{96}
+	return file_basalt_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *QueueOutlook) GetNamed() bool {
@@ -9055,7 +9162,7 @@ type GangOutlook struct {
 
 func (x *GangOutlook) Reset() {
 	*x = GangOutlook{}
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9067,7 +9174,7 @@ func (x *GangOutlook) String() string {
 func (*GangOutlook) ProtoMessage() {}
 
 func (x *GangOutlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[97]
+	mi := &file_basalt_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9080,7 +9187,7 @@ func (x *GangOutlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangOutlook.ProtoReflect.Descriptor instead.
 func (*GangOutlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{97}
+	return file_basalt_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *GangOutlook) GetGang() *GangRef {
@@ -9132,7 +9239,7 @@ type Outlook struct {
 
 func (x *Outlook) Reset() {
 	*x = Outlook{}
-	mi := &file_basalt_proto_msgTypes[98]
+	mi := &file_basalt_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9144,7 +9251,7 @@ func (x *Outlook) String() string {
 func (*Outlook) ProtoMessage() {}
 
 func (x *Outlook) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[98]
+	mi := &file_basalt_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9157,7 +9264,7 @@ func (x *Outlook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outlook.ProtoReflect.Descriptor instead.
 func (*Outlook) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{98}
+	return file_basalt_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Outlook) GetKnown() bool {
@@ -9296,7 +9403,7 @@ type Toll struct {
 
 func (x *Toll) Reset() {
 	*x = Toll{}
-	mi := &file_basalt_proto_msgTypes[99]
+	mi := &file_basalt_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9308,7 +9415,7 @@ func (x *Toll) String() string {
 func (*Toll) ProtoMessage() {}
 
 func (x *Toll) ProtoReflect() protoreflect.Message {
-	mi := &file_basalt_proto_msgTypes[99]
+	mi := &file_basalt_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9321,7 +9428,7 @@ func (x *Toll) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Toll.ProtoReflect.Descriptor instead.
 func (*Toll) Descriptor() ([]byte, []int) {
-	return file_basalt_proto_rawDescGZIP(), []int{99}
+	return file_basalt_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Toll) GetRule() Rule {
@@ -10027,7 +10134,14 @@ const file_basalt_proto_rawDesc = "" +
 	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x12\x12\n" +
 	"\x04pods\x18\x06 \x01(\rR\x04pods\x12\x14\n" +
 	"\x05bound\x18\a \x01(\rR\x05bound\x12\x1b\n" +
-	"\tmin_count\x18\b \x01(\rR\bminCount\"W\n" +
+	"\tmin_count\x18\b \x01(\rR\bminCount\"\x0e\n" +
+	"\fNodesRequest\"h\n" +
+	"\n" +
+	"NodesReply\x12\x1c\n" +
+	"\tresources\x18\x01 \x03(\tR\tresources\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x12\n" +
+	"\x04free\x18\x03 \x01(\fR\x04free\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\rR\x04more\"W\n" +
 	"\n" +
 	"WhyRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
@@ -10249,14 +10363,15 @@ const file_basalt_proto_rawDesc = "" +
 	"\n" +
 	"BAND_ABOVE\x10\x032C\n" +
 	"\x04Link\x12;\n" +
-	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xa7\x03\n" +
+	"\x04Open\x12\x15.basalt.wire.v1.Frame\x1a\x18.basalt.wire.v1.FrameAck(\x010\x012\xea\x03\n" +
 	"\aInspect\x12D\n" +
 	"\x06Status\x12\x1d.basalt.wire.v1.StatusRequest\x1a\x1b.basalt.wire.v1.StatusReply\x12A\n" +
 	"\x05Drain\x12\x1c.basalt.wire.v1.DrainRequest\x1a\x1a.basalt.wire.v1.DrainReply\x12;\n" +
 	"\x03Why\x12\x1a.basalt.wire.v1.WhyRequest\x1a\x18.basalt.wire.v1.WhyReply\x12J\n" +
 	"\bStanding\x12\x1f.basalt.wire.v1.StandingRequest\x1a\x1d.basalt.wire.v1.StandingReply\x12D\n" +
 	"\x06WhatIf\x12\x1d.basalt.wire.v1.WhatIfRequest\x1a\x1b.basalt.wire.v1.WhatIfReply\x12D\n" +
-	"\x06Queues\x12\x1d.basalt.wire.v1.QueuesRequest\x1a\x1b.basalt.wire.v1.QueuesReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
+	"\x06Queues\x12\x1d.basalt.wire.v1.QueuesRequest\x1a\x1b.basalt.wire.v1.QueuesReply\x12A\n" +
+	"\x05Nodes\x12\x1c.basalt.wire.v1.NodesRequest\x1a\x1a.basalt.wire.v1.NodesReplyB\x1cZ\x1abasalt.dev/basalt/api/wireb\x06proto3"
 
 var (
 	file_basalt_proto_rawDescOnce sync.Once
@@ -10271,7 +10386,7 @@ func file_basalt_proto_rawDescGZIP() []byte {
 }
 
 var file_basalt_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_basalt_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_basalt_proto_goTypes = []any{
 	(Reclaim)(0),              // 0: basalt.wire.v1.Reclaim
 	(ReservationState)(0),     // 1: basalt.wire.v1.ReservationState
@@ -10364,23 +10479,25 @@ var file_basalt_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 88: basalt.wire.v1.StatusRequest
 	(*StatusReply)(nil),       // 89: basalt.wire.v1.StatusReply
 	(*GangStatus)(nil),        // 90: basalt.wire.v1.GangStatus
-	(*WhyRequest)(nil),        // 91: basalt.wire.v1.WhyRequest
-	(*WhyReply)(nil),          // 92: basalt.wire.v1.WhyReply
-	(*StandingRequest)(nil),   // 93: basalt.wire.v1.StandingRequest
-	(*StandingReply)(nil),     // 94: basalt.wire.v1.StandingReply
-	(*QueuesRequest)(nil),     // 95: basalt.wire.v1.QueuesRequest
-	(*QueuesReply)(nil),       // 96: basalt.wire.v1.QueuesReply
-	(*Turn)(nil),              // 97: basalt.wire.v1.Turn
-	(*ClaimNote)(nil),         // 98: basalt.wire.v1.ClaimNote
-	(*WhatIfRequest)(nil),     // 99: basalt.wire.v1.WhatIfRequest
-	(*QueueChange)(nil),       // 100: basalt.wire.v1.QueueChange
-	(*PlannedGang)(nil),       // 101: basalt.wire.v1.PlannedGang
-	(*WhatIfReply)(nil),       // 102: basalt.wire.v1.WhatIfReply
-	(*QueueOutlook)(nil),      // 103: basalt.wire.v1.QueueOutlook
-	(*GangOutlook)(nil),       // 104: basalt.wire.v1.GangOutlook
-	(*Outlook)(nil),           // 105: basalt.wire.v1.Outlook
-	(*Toll)(nil),              // 106: basalt.wire.v1.Toll
-	nil,                       // 107: basalt.wire.v1.Labels.LabelsEntry
+	(*NodesRequest)(nil),      // 91: basalt.wire.v1.NodesRequest
+	(*NodesReply)(nil),        // 92: basalt.wire.v1.NodesReply
+	(*WhyRequest)(nil),        // 93: basalt.wire.v1.WhyRequest
+	(*WhyReply)(nil),          // 94: basalt.wire.v1.WhyReply
+	(*StandingRequest)(nil),   // 95: basalt.wire.v1.StandingRequest
+	(*StandingReply)(nil),     // 96: basalt.wire.v1.StandingReply
+	(*QueuesRequest)(nil),     // 97: basalt.wire.v1.QueuesRequest
+	(*QueuesReply)(nil),       // 98: basalt.wire.v1.QueuesReply
+	(*Turn)(nil),              // 99: basalt.wire.v1.Turn
+	(*ClaimNote)(nil),         // 100: basalt.wire.v1.ClaimNote
+	(*WhatIfRequest)(nil),     // 101: basalt.wire.v1.WhatIfRequest
+	(*QueueChange)(nil),       // 102: basalt.wire.v1.QueueChange
+	(*PlannedGang)(nil),       // 103: basalt.wire.v1.PlannedGang
+	(*WhatIfReply)(nil),       // 104: basalt.wire.v1.WhatIfReply
+	(*QueueOutlook)(nil),      // 105: basalt.wire.v1.QueueOutlook
+	(*GangOutlook)(nil),       // 106: basalt.wire.v1.GangOutlook
+	(*Outlook)(nil),           // 107: basalt.wire.v1.Outlook
+	(*Toll)(nil),              // 108: basalt.wire.v1.Toll
+	nil,                       // 109: basalt.wire.v1.Labels.LabelsEntry
 }
 var file_basalt_proto_depIdxs = []int32{
 	9,   // 0: basalt.wire.v1.Frame.messages:type_name -> basalt.wire.v1.Envelope
@@ -10500,7 +10617,7 @@ var file_basalt_proto_depIdxs = []int32{
 	10,  // 114: basalt.wire.v1.PodClass.requests:type_name -> basalt.wire.v1.Amount
 	54,  // 115: basalt.wire.v1.PodClass.labels:type_name -> basalt.wire.v1.Labels
 	10,  // 116: basalt.wire.v1.PodClass.attach:type_name -> basalt.wire.v1.Amount
-	107, // 117: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
+	109, // 117: basalt.wire.v1.Labels.labels:type_name -> basalt.wire.v1.Labels.LabelsEntry
 	13,  // 118: basalt.wire.v1.HoldRequest.gang:type_name -> basalt.wire.v1.GangRef
 	11,  // 119: basalt.wire.v1.HoldRequest.rank:type_name -> basalt.wire.v1.Rank
 	53,  // 120: basalt.wire.v1.HoldRequest.classes:type_name -> basalt.wire.v1.PodClass
@@ -10546,28 +10663,28 @@ var file_basalt_proto_depIdxs = []int32{
 	10,  // 160: basalt.wire.v1.WhyReply.charged:type_name -> basalt.wire.v1.Amount
 	71,  // 161: basalt.wire.v1.WhyReply.node_reasons:type_name -> basalt.wire.v1.NodeReason
 	70,  // 162: basalt.wire.v1.WhyReply.room_by:type_name -> basalt.wire.v1.RoomBy
-	97,  // 163: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
+	99,  // 163: basalt.wire.v1.StandingReply.turns:type_name -> basalt.wire.v1.Turn
 	48,  // 164: basalt.wire.v1.StandingReply.usage:type_name -> basalt.wire.v1.QueueUsage
 	13,  // 165: basalt.wire.v1.StandingReply.next:type_name -> basalt.wire.v1.GangRef
-	98,  // 166: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
+	100, // 166: basalt.wire.v1.StandingReply.claims:type_name -> basalt.wire.v1.ClaimNote
 	48,  // 167: basalt.wire.v1.StandingReply.ancestors:type_name -> basalt.wire.v1.QueueUsage
 	48,  // 168: basalt.wire.v1.QueuesReply.queues:type_name -> basalt.wire.v1.QueueUsage
 	6,   // 169: basalt.wire.v1.Turn.band:type_name -> basalt.wire.v1.Band
 	13,  // 170: basalt.wire.v1.ClaimNote.gang:type_name -> basalt.wire.v1.GangRef
-	100, // 171: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
-	101, // 172: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
+	102, // 171: basalt.wire.v1.WhatIfRequest.changes:type_name -> basalt.wire.v1.QueueChange
+	103, // 172: basalt.wire.v1.WhatIfRequest.planned:type_name -> basalt.wire.v1.PlannedGang
 	10,  // 173: basalt.wire.v1.PlannedGang.demand:type_name -> basalt.wire.v1.Amount
 	10,  // 174: basalt.wire.v1.PlannedGang.further:type_name -> basalt.wire.v1.Amount
-	103, // 175: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
-	104, // 176: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
+	105, // 175: basalt.wire.v1.WhatIfReply.queues:type_name -> basalt.wire.v1.QueueOutlook
+	106, // 176: basalt.wire.v1.WhatIfReply.gangs:type_name -> basalt.wire.v1.GangOutlook
 	48,  // 177: basalt.wire.v1.QueueOutlook.before:type_name -> basalt.wire.v1.QueueUsage
 	48,  // 178: basalt.wire.v1.QueueOutlook.after:type_name -> basalt.wire.v1.QueueUsage
 	13,  // 179: basalt.wire.v1.GangOutlook.gang:type_name -> basalt.wire.v1.GangRef
-	105, // 180: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
-	105, // 181: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
+	107, // 180: basalt.wire.v1.GangOutlook.before:type_name -> basalt.wire.v1.Outlook
+	107, // 181: basalt.wire.v1.GangOutlook.after:type_name -> basalt.wire.v1.Outlook
 	3,   // 182: basalt.wire.v1.Outlook.reason:type_name -> basalt.wire.v1.DenyReason
-	94,  // 183: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
-	106, // 184: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
+	96,  // 183: basalt.wire.v1.Outlook.standing:type_name -> basalt.wire.v1.StandingReply
+	108, // 184: basalt.wire.v1.Outlook.toll:type_name -> basalt.wire.v1.Toll
 	13,  // 185: basalt.wire.v1.Outlook.ahead:type_name -> basalt.wire.v1.GangRef
 	2,   // 186: basalt.wire.v1.Toll.rule:type_name -> basalt.wire.v1.Rule
 	13,  // 187: basalt.wire.v1.Toll.gangs:type_name -> basalt.wire.v1.GangRef
@@ -10575,19 +10692,21 @@ var file_basalt_proto_depIdxs = []int32{
 	7,   // 189: basalt.wire.v1.Link.Open:input_type -> basalt.wire.v1.Frame
 	88,  // 190: basalt.wire.v1.Inspect.Status:input_type -> basalt.wire.v1.StatusRequest
 	86,  // 191: basalt.wire.v1.Inspect.Drain:input_type -> basalt.wire.v1.DrainRequest
-	91,  // 192: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
-	93,  // 193: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
-	99,  // 194: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
-	95,  // 195: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
-	8,   // 196: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
-	89,  // 197: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
-	87,  // 198: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
-	92,  // 199: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
-	94,  // 200: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
-	102, // 201: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
-	96,  // 202: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
-	196, // [196:203] is the sub-list for method output_type
-	189, // [189:196] is the sub-list for method input_type
+	93,  // 192: basalt.wire.v1.Inspect.Why:input_type -> basalt.wire.v1.WhyRequest
+	95,  // 193: basalt.wire.v1.Inspect.Standing:input_type -> basalt.wire.v1.StandingRequest
+	101, // 194: basalt.wire.v1.Inspect.WhatIf:input_type -> basalt.wire.v1.WhatIfRequest
+	97,  // 195: basalt.wire.v1.Inspect.Queues:input_type -> basalt.wire.v1.QueuesRequest
+	91,  // 196: basalt.wire.v1.Inspect.Nodes:input_type -> basalt.wire.v1.NodesRequest
+	8,   // 197: basalt.wire.v1.Link.Open:output_type -> basalt.wire.v1.FrameAck
+	89,  // 198: basalt.wire.v1.Inspect.Status:output_type -> basalt.wire.v1.StatusReply
+	87,  // 199: basalt.wire.v1.Inspect.Drain:output_type -> basalt.wire.v1.DrainReply
+	94,  // 200: basalt.wire.v1.Inspect.Why:output_type -> basalt.wire.v1.WhyReply
+	96,  // 201: basalt.wire.v1.Inspect.Standing:output_type -> basalt.wire.v1.StandingReply
+	104, // 202: basalt.wire.v1.Inspect.WhatIf:output_type -> basalt.wire.v1.WhatIfReply
+	98,  // 203: basalt.wire.v1.Inspect.Queues:output_type -> basalt.wire.v1.QueuesReply
+	92,  // 204: basalt.wire.v1.Inspect.Nodes:output_type -> basalt.wire.v1.NodesReply
+	197, // [197:205] is the sub-list for method output_type
+	189, // [189:197] is the sub-list for method input_type
 	189, // [189:189] is the sub-list for extension type_name
 	189, // [189:189] is the sub-list for extension extendee
 	0,   // [0:189] is the sub-list for field type_name
@@ -10640,16 +10759,16 @@ func file_basalt_proto_init() {
 	file_basalt_proto_msgTypes[12].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[14].OneofWrappers = []any{}
 	file_basalt_proto_msgTypes[23].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[85].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[94].OneofWrappers = []any{}
-	file_basalt_proto_msgTypes[98].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[87].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[96].OneofWrappers = []any{}
+	file_basalt_proto_msgTypes[100].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_basalt_proto_rawDesc), len(file_basalt_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   101,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

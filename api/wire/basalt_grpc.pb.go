@@ -135,6 +135,7 @@ const (
 	Inspect_Standing_FullMethodName = "/basalt.wire.v1.Inspect/Standing"
 	Inspect_WhatIf_FullMethodName   = "/basalt.wire.v1.Inspect/WhatIf"
 	Inspect_Queues_FullMethodName   = "/basalt.wire.v1.Inspect/Queues"
+	Inspect_Nodes_FullMethodName    = "/basalt.wire.v1.Inspect/Nodes"
 )
 
 // InspectClient is the client API for Inspect service.
@@ -149,6 +150,7 @@ type InspectClient interface {
 	Standing(ctx context.Context, in *StandingRequest, opts ...grpc.CallOption) (*StandingReply, error)
 	WhatIf(ctx context.Context, in *WhatIfRequest, opts ...grpc.CallOption) (*WhatIfReply, error)
 	Queues(ctx context.Context, in *QueuesRequest, opts ...grpc.CallOption) (*QueuesReply, error)
+	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesReply, error)
 }
 
 type inspectClient struct {
@@ -219,6 +221,16 @@ func (c *inspectClient) Queues(ctx context.Context, in *QueuesRequest, opts ...g
 	return out, nil
 }
 
+func (c *inspectClient) Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodesReply)
+	err := c.cc.Invoke(ctx, Inspect_Nodes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServer is the server API for Inspect service.
 // All implementations must embed UnimplementedInspectServer
 // for forward compatibility.
@@ -231,6 +243,7 @@ type InspectServer interface {
 	Standing(context.Context, *StandingRequest) (*StandingReply, error)
 	WhatIf(context.Context, *WhatIfRequest) (*WhatIfReply, error)
 	Queues(context.Context, *QueuesRequest) (*QueuesReply, error)
+	Nodes(context.Context, *NodesRequest) (*NodesReply, error)
 	mustEmbedUnimplementedInspectServer()
 }
 
@@ -258,6 +271,9 @@ func (UnimplementedInspectServer) WhatIf(context.Context, *WhatIfRequest) (*What
 }
 func (UnimplementedInspectServer) Queues(context.Context, *QueuesRequest) (*QueuesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Queues not implemented")
+}
+func (UnimplementedInspectServer) Nodes(context.Context, *NodesRequest) (*NodesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
 }
 func (UnimplementedInspectServer) mustEmbedUnimplementedInspectServer() {}
 func (UnimplementedInspectServer) testEmbeddedByValue()                 {}
@@ -388,6 +404,24 @@ func _Inspect_Queues_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inspect_Nodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServer).Nodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Inspect_Nodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServer).Nodes(ctx, req.(*NodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Inspect_ServiceDesc is the grpc.ServiceDesc for Inspect service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -418,6 +452,10 @@ var Inspect_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Queues",
 			Handler:    _Inspect_Queues_Handler,
+		},
+		{
+			MethodName: "Nodes",
+			Handler:    _Inspect_Nodes_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,6 +1,10 @@
 package node
 
 import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/wire"
 	"basalt.dev/basalt/cache"
@@ -42,6 +46,25 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 		}
 	}
 	c.emit(event.Send{To: from, Body: &wire.Envelope{Body: &wire.Envelope_Explained{Explained: reply}}})
+}
+
+// maxShareResources bounds of how many resources Shares tells.
+const maxShareResources = 8
+
+// Shares tells how full the nodes are, nil during a takeover, when not all pods are counted.
+func (c *Core) Shares() *wire.NodesReply {
+	if !c.ready || c.takeover.stage != idle {
+		return nil
+	}
+	offered := slices.DeleteFunc(c.cache.Totals().Allocatable,
+		func(a api.Amount) bool { return a.Resource == string(v1.ResourcePods) })
+	kept, _ := offered.Foremost(maxShareResources, nil)
+	reply := &wire.NodesReply{}
+	for _, a := range kept {
+		reply.Resources = append(reply.Resources, a.Resource)
+	}
+	reply.Nodes, reply.Free = c.cache.Shares(reply.Resources)
+	return reply
 }
 
 // why counts why nodes do not take a pod of a class that has rules, or has none.

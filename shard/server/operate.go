@@ -34,6 +34,50 @@ func (l *loop) statusOfAll(ctx context.Context, scope visibility.Scope) (*visibi
 	}, scope)
 }
 
+// nodesOfAll answers such a user, if he may list nodes as well.
+func (l *loop) nodesOfAll(ctx context.Context) (*visibility.NodeShares, error) {
+	return visibility.CollectNodes(ctx, l.process.Store, func(ctx context.Context, who api.Incarnation,
+		address string) (*wire.NodesReply, error) {
+		if who == l.self {
+			return l.nodes(ctx)
+		}
+		conn, err := l.process.Link.Dial(who, address)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		return wire.NewInspectClient(conn).Nodes(ctx, &wire.NodesRequest{})
+	})
+}
+
+// maxNames bounds the names of nodes in an answer, in bytes.
+const maxNames = 8 << 20
+
+// nodes says how full the nodes of this shard are.
+func (l *loop) nodes(ctx context.Context) (*wire.NodesReply, error) {
+	select {
+	case <-l.started:
+	default:
+		return nil, errNotStarted
+	}
+	var reply *wire.NodesReply
+	if err := l.ask(ctx, func() { reply = l.cores.Node.Shares() }); err != nil {
+		return nil, err
+	}
+	if reply == nil {
+		return nil, status.Error(codes.Unavailable, "it is taking nodes over")
+	}
+	size := 0
+	for i, name := range reply.Nodes {
+		if size += len(name); size > maxNames {
+			reply.More = uint32(len(reply.Nodes) - i)
+			reply.Nodes, reply.Free = reply.Nodes[:i], reply.Free[:i*len(reply.Resources)]
+			break
+		}
+	}
+	return reply, nil
+}
+
 // draining answers a user how far a shard is.
 func (l *loop) draining(ctx context.Context, shard string) (visibility.Drain, error) {
 	return visibility.Draining(ctx, l.process.Store, shard)

@@ -196,6 +196,7 @@ func (l *loop) hooks(ctx context.Context) process.Hooks {
 		Deliver:  func(from api.Incarnation, body *wire.Envelope) { l.deliver(ctx, from, body) },
 		Status:   l.status,
 		Why:      l.why,
+		Nodes:    l.nodes,
 		Drain:    l.drain,
 		MayDrain: l.mayDrain,
 		Live:     l.beat.Stuck,
@@ -256,7 +257,7 @@ func (l *loop) answerUsers(ctx context.Context, address string) error {
 	p := l.process
 	questions := visibility.Options{Address: address, Kube: p.Kube.Core, Reviews: l.reviews, Log: p.Log,
 		Answer: l.whyAnywhere, Standing: l.standing, WhatIf: l.whatIf, Queues: l.queues,
-		Status: l.statusOfAll, Draining: l.draining, Drain: l.drainAnywhere}
+		Status: l.statusOfAll, Nodes: l.nodesOfAll, Draining: l.draining, Drain: l.drainAnywhere}
 	if p.TLS != nil {
 		questions.TLS = p.TLS.Server()
 		if address != "" {

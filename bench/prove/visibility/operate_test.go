@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,12 @@ func TestOperate(t *testing.T) {
 	w.bind("viewer", "system:aggregate-to-view")
 	w.bind("watcher", "basalt-status")
 	w.bind("operator", "basalt-drain")
-	_, err := w.kube.Core.RbacV1().RoleBindings("owner").Create(t.Context(), &rbac.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"},
+	_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nodes"},
+		Rules: []rbac.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}}, metav1.CreateOptions{})
+	w.check(err)
+	w.bind("operator", "nodes")
+	w.bind("viewer", "nodes")
+	_, err = w.kube.Core.RbacV1().RoleBindings("owner").Create(t.Context(), &rbac.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"},
 		RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: account("owner")}, metav1.CreateOptions{})
 	w.check(err)
 	_, err = w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"},
@@ -71,6 +77,22 @@ func TestOperate(t *testing.T) {
 			t.Error(out)
 		}
 		w.refuses(0, "operator", []string{"status", "--gangs=1001"}, "between 0 and 1000")
+	})
+
+	run("nodes", func(t *testing.T) {
+		code, body := w.send("GET", w.shards[0].Visibility+"/v1/nodes", w.token("operator", nil), "")
+		var answer visibility.NodeShares
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 {
+			t.Fatalf("%d %s: %v", code, body, err)
+		}
+		if len(answer.Nodes) == 0 || len(answer.Silent) > 0 || !slices.Equal(answer.Resources[:2], []string{"cpu", "memory"}) {
+			t.Errorf("%s", body)
+		}
+		for _, n := range answer.Nodes {
+			if n.OutOfSync || len(n.Free) != len(answer.Resources) || n.Free[0] != 100 {
+				t.Errorf("nothing runs, and node %s: %+v", n.Name, n)
+			}
+		}
 	})
 
 	run("without rights", func(t *testing.T) {
@@ -110,6 +132,10 @@ func TestOperate(t *testing.T) {
 			{"GET", "/v1/status?gangs=many", operator, 400, "is no number", ""},
 			{"GET", "/v1/status?gangs=5000", operator, 400, "between 0 and 1000", ""},
 			{"GET", "/v1/status", operator, 400, "does not impersonate", "Impersonate-User"},
+			{"GET", "/v1/nodes", "", 401, "a bearer token is needed", ""},
+			{"GET", "/v1/nodes", red, 403, "may not list shards", ""},
+			{"GET", "/v1/nodes", w.token("viewer", nil), 403, "may not list shards", ""},
+			{"GET", "/v1/nodes", w.token("watcher", nil), 403, "may not list nodes", ""},
 			{"PUT", "/v1/shards/unknown/drain", operator, 404, "registered are: shard-0, shard-1, shard-2", ""},
 		} {
 			code, body := w.send(row.method, w.shards[0].Visibility+row.path, row.token, row.header)
