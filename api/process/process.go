@@ -25,6 +25,7 @@ import (
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/certs"
+	"basalt.dev/basalt/api/fault"
 	"basalt.dev/basalt/api/gossip"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/api/link"
@@ -64,6 +65,7 @@ type Options struct {
 type Process struct {
 	Options
 	Incarnation api.Incarnation
+	Began       time.Time
 	Log         *slog.Logger
 	Kube        *kube.Clients
 	Store       *store.Store
@@ -108,7 +110,8 @@ func Start(ctx context.Context, o Options, hooks Hooks) (*Process, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
-	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Registry: o.Registry, shard: map[api.Incarnation]*wire.ShardRecord{}}
+	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Began: fault.Now(), Registry: o.Registry,
+		shard: map[api.Incarnation]*wire.ShardRecord{}}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)

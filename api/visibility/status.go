@@ -20,6 +20,7 @@ import (
 const (
 	MaxGangs       = 1000 // that wait; further ones are counted
 	maxShards      = 1000
+	maxChanges     = 20      // of the table that are told
 	maxQueueBytes  = 2 << 20 // of queues, about
 	maxErrorBytes  = 300     // of what a process answers that does not say its status
 	maxMessage     = 1024
@@ -43,16 +44,26 @@ type Status struct {
 
 // Coordinator is the one that leads.
 type Coordinator struct {
-	Name        string `json:"name"`
-	Incarnation string `json:"incarnation"`
-	Term        int64  `json:"term"`
-	Speaks      string `json:"speaks"`          // version of the protocol, and of the program
-	Error       string `json:"error,omitempty"` // why it does not answer
+	Name        string     `json:"name"`
+	Incarnation string     `json:"incarnation"`
+	Term        int64      `json:"term"`
+	Speaks      string     `json:"speaks"`          // version of the protocol, and of the program
+	Error       string     `json:"error,omitempty"` // why it does not answer
+	Since       *time.Time `json:"since,omitempty"` // it leads
 }
 
 // Table is the table of who owns which bucket.
 type Table struct {
 	Epoch   uint64 `json:"epoch"`
+	Buckets int    `json:"buckets"`
+
+	Changes []Change `json:"changes,omitempty"` // the latest first, at most 20
+}
+
+// Change is an epoch of the table at which buckets changed hands that have not since, and who has them.
+type Change struct {
+	Epoch   uint64 `json:"epoch"`
+	Shard   string `json:"shard,omitempty"` // empty: nobody
 	Buckets int    `json:"buckets"`
 }
 
@@ -66,18 +77,19 @@ const (
 
 // Shard is one that is registered, or whose buckets are being reassigned.
 type Shard struct {
-	Name        string `json:"name"`
-	Incarnation string `json:"incarnation"`
-	State       string `json:"state"`
-	Error       string `json:"error,omitempty"` // why it does not answer
-	Speaks      string `json:"speaks,omitempty"`
-	Buckets     int    `json:"buckets"`
-	Nodes       int    `json:"nodes"`
-	OutOfSync   int    `json:"outOfSync"`         // nodes
-	FreeCPU     string `json:"freeCPU,omitempty"` // of its nodes
-	Gangs       int    `json:"gangs"`
-	Waiting     int    `json:"waiting"` // of these, at most 1,000
-	Intents     int    `json:"intents"`
+	Name        string     `json:"name"`
+	Incarnation string     `json:"incarnation"`
+	State       string     `json:"state"`
+	Error       string     `json:"error,omitempty"` // why it does not answer
+	Since       *time.Time `json:"since,omitempty"` // it runs
+	Speaks      string     `json:"speaks,omitempty"`
+	Buckets     int        `json:"buckets"`
+	Nodes       int        `json:"nodes"`
+	OutOfSync   int        `json:"outOfSync"`         // nodes
+	FreeCPU     string     `json:"freeCPU,omitempty"` // of its nodes
+	Gangs       int        `json:"gangs"`
+	Waiting     int        `json:"waiting"` // of these, at most 1,000
+	Intents     int        `json:"intents"`
 }
 
 // Queue is a queue with all below it.
@@ -148,7 +160,7 @@ func Collect(ctx context.Context, s Store, ask Ask, scope Scope) (*Status, error
 	slices.SortFunc(shards, func(a, b *wire.ShardRecord) int { return cmp.Compare(a.Name, b.Name) })
 	out := &Status{Shards: []Shard{}, Queues: []Queue{}, Gangs: []Gang{}}
 	if table != nil {
-		out.Table = &Table{uint64(table.Epoch), api.Buckets}
+		out.Table = &Table{uint64(table.Epoch), api.Buckets, changesOf(table)}
 	}
 	if n := len(shards) - maxShards; n > 0 {
 		out.MoreShards, shards = n, shards[:maxShards]
@@ -168,6 +180,7 @@ func Collect(ctx context.Context, s Store, ask Ask, scope Scope) (*Status, error
 				leads.Error = words(err)
 				return
 			}
+			leads.Since = sinceOf(r)
 			out.Queues, out.MoreQueues = queuesOf(r, scope)
 		})
 	}
@@ -217,6 +230,7 @@ func shardOf(record *wire.ShardRecord, table *api.Table, r *wire.StatusReply, er
 		s.State, s.Error = ShardSilent, words(err)
 		return s
 	}
+	s.Since = sinceOf(r)
 	s.Nodes, s.OutOfSync = int(r.Summary.GetNodes()), int(r.Summary.GetOutOfSync())
 	s.Gangs, s.Waiting, s.Intents = int(r.GangsTotal), len(r.Gangs), int(r.Intents)
 	for _, a := range r.Summary.GetFree() {
@@ -225,6 +239,37 @@ func shardOf(record *wire.ShardRecord, table *api.Table, r *wire.StatusReply, er
 		}
 	}
 	return s
+}
+
+func sinceOf(r *wire.StatusReply) *time.Time {
+	if r.GetSinceUnixMs() <= 0 {
+		return nil // an earlier version does not say
+	}
+	at := time.UnixMilli(r.GetSinceUnixMs()).UTC()
+	return &at
+}
+
+// changesOf returns the latest changes of a table that are left in it.
+func changesOf(t *api.Table) (out []Change) {
+	type of struct {
+		epoch api.Epoch
+		owner uint16
+	}
+	counts := map[of]int{}
+	for b, epoch := range t.Changed {
+		counts[of{epoch, t.Owners[b]}]++
+	}
+	for key, n := range counts {
+		c := Change{Epoch: uint64(key.epoch), Buckets: n}
+		if int(key.owner) < len(t.Members) {
+			c.Shard = t.Members[key.owner].Name
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Shard, b.Shard), cmp.Compare(b.Buckets, a.Buckets))
+	})
+	return slices.Clip(out[:min(len(out), maxChanges)])
 }
 
 // speaks is the version that a process announces.

@@ -102,6 +102,32 @@ ns/young      a.b    3/4   1      waiting  1m0s    QuotaExceeded: 6 short
 and 1 more
 `
 
+// TestChanges: who took over what, as far as the table still says it.
+func TestChanges(t *testing.T) {
+	table := owned([]string{"a", "b"}, 1000, 24)
+	for b := range table.Changed {
+		table.Changed[b] = 3
+	}
+	for b := range 10 {
+		table.Changed[b] = api.Epoch(5 + b/5)
+	}
+	table.Owners[0] = api.Nobody
+	const want = "[{6 a 5} {5  1} {5 a 4} {3 a 990} {3 b 24}]"
+	if got := fmt.Sprint(changesOf(table)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for b := range table.Changed {
+		table.Changed[b] = api.Epoch(b)
+	}
+	if got := changesOf(table); len(got) != maxChanges || got[0].Epoch != 1023 {
+		t.Errorf("%v", got)
+	}
+	s := &wire.StatusReply{SinceUnixMs: now.UnixMilli()}
+	if got := shardOf(record("a", false), table, s, nil); got.Since == nil || !got.Since.Equal(now) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // squeeze makes the columns of two tables comparable.
 func squeeze(text string) string {
 	lines := strings.Split(text, "\n")

@@ -7538,6 +7538,7 @@ type StatusReply struct {
 	Reservations  uint32                 `protobuf:"varint,11,opt,name=reservations,proto3" json:"reservations,omitempty"`
 	Intents       uint32                 `protobuf:"varint,12,opt,name=intents,proto3" json:"intents,omitempty"`
 	QueuesTotal   uint32                 `protobuf:"varint,13,opt,name=queues_total,json=queuesTotal,proto3" json:"queues_total,omitempty"`
+	SinceUnixMs   int64                  `protobuf:"varint,14,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // a shard runs since then, a coordinator leads
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7659,6 +7660,13 @@ func (x *StatusReply) GetIntents() uint32 {
 func (x *StatusReply) GetQueuesTotal() uint32 {
 	if x != nil {
 		return x.QueuesTotal
+	}
+	return 0
+}
+
+func (x *StatusReply) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
 	}
 	return 0
 }
@@ -10107,7 +10115,7 @@ const file_basalt_proto_rawDesc = "" +
 	"\n" +
 	"DrainReply\"#\n" +
 	"\rStatusRequest\x12\x12\n" +
-	"\x04ping\x18\x01 \x01(\bR\x04ping\"\xc1\x03\n" +
+	"\x04ping\x18\x01 \x01(\bR\x04ping\"\xe5\x03\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -10124,7 +10132,8 @@ const file_basalt_proto_rawDesc = "" +
 	" \x01(\x04R\x04term\x12\"\n" +
 	"\freservations\x18\v \x01(\rR\freservations\x12\x18\n" +
 	"\aintents\x18\f \x01(\rR\aintents\x12!\n" +
-	"\fqueues_total\x18\r \x01(\rR\vqueuesTotal\"\xec\x01\n" +
+	"\fqueues_total\x18\r \x01(\rR\vqueuesTotal\x12\"\n" +
+	"\rsince_unix_ms\x18\x0e \x01(\x03R\vsinceUnixMs\"\xec\x01\n" +
 	"\n" +
 	"GangStatus\x12+\n" +
 	"\x04gang\x18\x01 \x01(\v2\x17.basalt.wire.v1.GangRefR\x04gang\x12\x14\n" +

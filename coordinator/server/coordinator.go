@@ -110,6 +110,7 @@ type term struct {
 	*store.Term
 	clients *kube.Clients
 	log     *slog.Logger
+	began   time.Time
 	inbox   chan item
 	done    <-chan struct{}
 }
@@ -127,7 +128,8 @@ func (c *candidate) lead(ctx, stopping context.Context, held *store.Term) error 
 	defer cancel()
 
 	// Shards speak to a new leader as soon as they see its key: what they say waits until there is a core to hear it.
-	t := &term{Term: held, clients: c.process.Kube, log: c.process.Log.With("term", held.Number()), inbox: make(chan item, 16384), done: ctx.Done()}
+	t := &term{Term: held, clients: c.process.Kube, log: c.process.Log.With("term", held.Number()), began: fault.Now(),
+		inbox: make(chan item, 16384), done: ctx.Done()}
 	c.mu.Lock()
 	c.term = t
 	c.suspects.TermBegins()
@@ -420,12 +422,17 @@ func (c *candidate) status(ctx context.Context) (*wire.StatusReply, error) {
 	default:
 		return nil, errors.New("starting")
 	}
+	c.mu.Lock()
+	leads := c.term
+	c.mu.Unlock()
 	r, err := ask(ctx, c, (*coordinator.Core).Status)
 	if errors.Is(err, errStandby) {
 		return &wire.StatusReply{Name: c.process.Name, Incarnation: string(c.process.Incarnation), Role: "standby"}, nil
 	}
 	if err == nil {
-		r.Name = c.process.Name
+		if r.Name = c.process.Name; leads != nil {
+			r.SinceUnixMs = leads.began.UnixMilli()
+		}
 	}
 	return r, err
 }

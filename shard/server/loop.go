@@ -407,6 +407,7 @@ func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
 func (l *loop) describe() *wire.StatusReply {
 	reply := l.cores.Home.Status()
 	reply.Name, reply.Incarnation, reply.Role = l.process.Name, string(l.self), "shard"
+	reply.SinceUnixMs = l.process.Began.UnixMilli()
 	reply.Summary, reply.Intents = l.cores.Node.Summary(), uint32(l.cores.Node.Stats().Rows)
 	return reply
 }

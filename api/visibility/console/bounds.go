@@ -35,25 +35,23 @@ const (
 	maxGangs      = 200000 // that are kept
 	maxQueues     = 20000
 
-	rowsOfPage    = 100
-	rowsOfQueues  = 250 // of a tree that is not asked for whole
-	maxTree       = 2000
-	maxPods       = 100
-	maxEvents     = 50
-	maxSingles    = 100
-	maxNodes      = 100000
-	nodesFor      = 30 * time.Second // a list of nodes counts, and
-	nodesShare    = 100              // so many times as long as it took,
-	statusFor     = 5 * time.Second  // and a status of Basalt
-	podsFor       = 2 * time.Second  // pods and events of a gang count if it changed,
-	podsAgain     = time.Minute      // and otherwise
-	singlesFor    = 30 * time.Second // pods without a PodGroup count, of a namespace, for all who may list them
-	maxSingleOf   = 256              // namespaces of which they are remembered
-	whyAgain      = 30 * time.Second // a stream asks again why a gang waits, or
-	whyChanged    = time.Second / 2  // if the object changed
-	onceWithin    = 10 * time.Minute // a laptop's URL can be opened
-	takeoversKept = time.Hour
-	maxTakeovers  = 50
+	rowsOfPage   = 100
+	rowsOfQueues = 250 // of a tree that is not asked for whole
+	maxTree      = 2000
+	maxPods      = 100
+	maxEvents    = 50
+	maxSingles   = 100
+	maxNodes     = 100000
+	nodesFor     = 30 * time.Second // a list of nodes counts, and
+	nodesShare   = 100              // so many times as long as it took,
+	statusFor    = 5 * time.Second  // and a status of Basalt
+	podsFor      = 2 * time.Second  // pods and events of a gang count if it changed,
+	podsAgain    = time.Minute      // and otherwise
+	singlesFor   = 30 * time.Second // pods without a PodGroup count, of a namespace, for all who may list them
+	maxSingleOf  = 256              // namespaces of which they are remembered
+	whyAgain     = 30 * time.Second // a stream asks again why a gang waits, or
+	whyChanged   = time.Second / 2  // if the object changed
+	onceWithin   = 10 * time.Minute // a laptop's URL can be opened
 )
 
 // timing is what tests shorten.

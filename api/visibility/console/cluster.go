@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,12 @@ type clusterData struct {
 	Trouble  string
 	NodesNot string // why nodes are not shown
 	Nodes    *nodeMap
+	Zones    []zone
+	Words    []string // of classes of free shares
+	Tabs     []link   // resources of which it is shown how much is free
+	Resource string
 	Waiting  []gangLine
-	Drawn    bool
+	Takeover []takeover
 }
 
 type gangLine struct {
@@ -42,6 +47,7 @@ func (s *server) cluster(ctx context.Context, q *query) (*view, error) {
 		d.Trouble = problemOf(err).text
 	}
 	if state != nil {
+		d.Takeover = takeoversOf(state, s.objects.epochSeen)
 		for _, g := range state.Gangs[:min(len(state.Gangs), maxWaiting)] {
 			namespace, name, _ := strings.Cut(g.Gang, "/")
 			d.Waiting = append(d.Waiting, gangLine{g, gangURL(namespace, name)})
@@ -50,6 +56,12 @@ func (s *server) cluster(ctx context.Context, q *query) (*view, error) {
 	d.Nodes, err = s.nodesFor(ctx, q)
 	if err != nil {
 		d.NodesNot = problemOf(err).text
+	} else {
+		d.Resource, d.Words = d.Nodes.resource(q.values.Get("resource")), freeWords[:]
+		d.Zones = d.Nodes.zones(d.Resource)
+		for _, name := range d.Nodes.Resources {
+			d.Tabs = append(d.Tabs, link{name, "/cluster?resource=" + url.QueryEscape(name), name == d.Resource})
+		}
 	}
 	return &view{Title: "Cluster", Body: "cluster", Data: d}, nil
 }
@@ -66,11 +78,6 @@ func (s *server) status(v *viewer) (*clusterState, error) {
 		return before, err
 	}
 	slices.SortFunc(is.Shards, func(a, b visibility.Shard) int { return cmp.Compare(a.Name, b.Name) })
-	if before != nil {
-		is.Takeovers = append(differences(before, is), before.Takeovers...)
-	}
-	is.Takeovers = slices.DeleteFunc(is.Takeovers, func(t takeover) bool { return is.At.Sub(t.At) > takeoversKept })
-	is.Takeovers = is.Takeovers[:min(len(is.Takeovers), maxTakeovers)]
 	return is, nil
 }
 
@@ -91,8 +98,25 @@ func (s *server) nodesFor(ctx context.Context, q *query) (*nodeMap, error) {
 			defer s.mu.Unlock()
 			s.nodesTook = time.Since(began)
 		}()
-		return readNodes(ctx, q.viewer)
+		nodes, err := readNodes(ctx, q.viewer)
+		if err != nil {
+			return nil, err
+		}
+		var free visibility.NodeShares
+		nodes.addFree(&free, s.ask(ctx, q.viewer, "/nodes", &free))
+		return nodes, nil
 	})
+}
+
+// resource returns that of which it is shown how much is free, "" if nothing is known.
+func (m *nodeMap) resource(wanted string) string {
+	switch {
+	case slices.Contains(m.Resources, wanted):
+		return wanted
+	case len(m.Resources) > 0:
+		return m.Resources[0]
+	}
+	return ""
 }
 
 // cells answers with the nodes for the picture that the script draws.
@@ -116,5 +140,5 @@ func (s *server) cells(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(nodes.Zones)
+	_ = json.NewEncoder(w).Encode(nodes.zones(nodes.resource(r.URL.Query().Get("resource"))))
 }

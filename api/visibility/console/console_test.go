@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -632,42 +633,92 @@ func TestLaptop(t *testing.T) {
 	}
 }
 
-// TestCluster: leader, shards, what changed, and nodes.
+// TestCluster: leader, shards, who took what over, and nodes with what is free there, each to whoever may see it.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	c.may("admin", "list podgroups", "list queues", "list shards", "list nodes")
 	c.may("watcher", "list podgroups", "list shards")
-	status := visibility.Status{Coordinator: &visibility.Coordinator{Name: "c-0", Term: 7}, Shards: []visibility.Shard{
-		{
-			Name:        "s-0",
-			Incarnation: "s-0-1",
-			State:       "ok",
-			Buckets:     512,
-		}, {Name: "s-1", Incarnation: "s-1-1", State: "ok", Buckets: 512}}}
-	c.answer = func(string, string) (any, error) { return status, nil }
+	c.may("lister", "list podgroups", "list nodes")
+	since := time.Now().Add(-time.Hour)
+	status := visibility.Status{Coordinator: &visibility.Coordinator{Name: "c-0", Term: 7, Since: &since},
+		Table: &visibility.Table{Epoch: 9, Buckets: 1024, Changes: []visibility.Change{{Epoch: 9, Shard: "s-0", Buckets: 3},
+			{Epoch: 8, Buckets: 2}, {Epoch: 1, Shard: "s-1", Buckets: 512}}},
+		Shards: []visibility.Shard{{Name: "s-0", Incarnation: "s-0-1", State: "ok", Since: &since, Buckets: 512},
+			{Name: "s-1", Incarnation: "s-1-1", State: "silent", Buckets: 512}}}
+	free := visibility.NodeShares{Resources: []string{"cpu", "memory"}, Silent: []string{"s-1"},
+		Nodes: []visibility.NodeFree{{Name: "n1", Free: []int8{49, 100}}, {Name: "n2", Free: []int8{0, 0}}}}
+	fails := 0
+	c.answer = func(_, path string) (any, error) {
+		switch {
+		case fails != 0:
+			return nil, answered{fails, "secret of who asked"}
+		case path == "/nodes":
+			return free, nil
+		}
+		return status, nil
+	}
+	c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+		Status: &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: 8, Writer: "s-0-1"}}})
 	s := c.console()
 	b := s.login("admin")
-	b.shows(
-		"/cluster",
-		200,
-		"c-0 leads with term 7",
-		"s-1",
-		"1 ready, 1 cordoned, 1 not ready",
-		"z&lt;1&gt;",
-		"None was seen",
-	)
-	b.shows("/cluster/cells", 200, `"Cells":"rcn"`)
+	wait(t, "the queues", func() error {
+		if s.objects.queue("q") == nil {
+			return errors.New("none")
+		}
+		return nil
+	})
+	c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+		Status: &v1beta1.QueueStatus{Stamp: v1beta1.Stamp{Epoch: 9, Writer: "s-0-1"}}})
+	wait(t, "a status of epoch 9", func() error {
+		if s.objects.epochSeen(9).IsZero() {
+			return errors.New("none")
+		}
+		return nil
+	})
+	text := b.shows("/cluster", 200, "c-0 leads with term 7", "s-1", "1 ready, 1 cordoned, 1 not ready", "z&lt;1&gt;",
+		"coordinator c-0 leads, with term 7", "epoch 8: 2 buckets lost their shard, and have none",
+		stamp(s.objects.epochSeen(9))+"</time> <bdi>epoch 9: shard s-0 took over 3 buckets, and has them",
+		"at a time that is not known</span> <bdi>epoch 1: shard s-1 took over 512 buckets",
+		"which do not answer: s-1", `>memory</a>`, `<td class="n">60m</td>`)
+	if !strings.Contains(text, `<td class="n">0</td><td class="n">1</td><td class="n">0</td><td class="n">0</td>`) {
+		t.Errorf("what is free is not in the table:\n%s", text)
+	}
+	b.shows("/cluster/cells", 200, `"Cells":"4cn"`)
+	b.shows("/cluster/cells?resource=memory", 200, `"Cells":"acn"`)
+	b.shows("/cluster/cells?resource=%3Cb%3E", 200, `"Cells":"4cn"`)
+	b.shows("/cluster?resource=%3Cb%3E", 200, "cpu")
 	s.login("watcher").shows("/cluster", 200, "may not list nodes")
 	s.login("watcher").shows("/cluster/cells", 403)
-	c.mu.Lock()
-	status.Coordinator, status.Shards = &visibility.Coordinator{Name: "c-1", Term: 9}, []visibility.Shard{
-		{Name: "s-0", Incarnation: "s-0-2", State: "ok", Buckets: 1024}, {Name: "s-1", Incarnation: "s-1-1", State: "silent"}}
-	c.mu.Unlock()
-	s.statuses.mu.Lock()
-	s.statuses.until = time.Time{}
-	s.statuses.mu.Unlock()
-	b.shows("/cluster", 200, "c-1 leads in place of c-0, with term 9", "s-0 was started anew", "s-1: silent, before ok",
-		"s-0 has 1024 buckets, before 512")
+	s.login("lister").shows("/cluster", 403)
+	s.login("lister").shows("/cluster/cells", 403)
+	for code, words := range map[int]string{403: "ClusterRole basalt-status", 404: "an earlier version"} {
+		c.mu.Lock()
+		fails = code
+		c.mu.Unlock()
+		s.nodes.mu.Lock()
+		s.nodes.until = time.Time{}
+		s.nodes.mu.Unlock()
+		b.shows("/cluster/cells", 200, `"Cells":"ucn"`)
+		if text := b.shows("/cluster", 200, words, "How full they are is not known"); strings.Contains(
+			text[strings.Index(text, "h-nodes"):], "secret of who asked") {
+			t.Errorf("it tells what another one was told:\n%s", text)
+		}
+	}
+
+	cells := nodeMap{Resources: []string{"x"}, racks: []rackNodes{{nodes: []node{{state: 'r', free: []int8{-1}}, {state: 'r'},
+		{state: 'r', free: []int8{9}}, {state: 'r', free: []int8{10}}, {state: 'r', free: []int8{50}},
+		{state: 'r', free: []int8{99}}, {state: 'r', free: []int8{100}}, {state: 'n', free: []int8{100}}}}}}
+	r := cells.zones("x")[0].Racks[0]
+	if r.Cells != "-u0159an" || r.Free != [4]int{1, 1, 2, 1} || r.Unknown != 2 || r.NotReady != 1 {
+		t.Errorf("%+v", r)
+	}
+	e := epochs{seen: map[int64]time.Time{}}
+	for i := range int64(1000) {
+		e.see(i)
+	}
+	if len(e.seen) != maxEpochs || e.seen[999].IsZero() {
+		t.Errorf("%d epochs are remembered", len(e.seen))
+	}
 }
 
 // TestLife: moments and phases of gangs.

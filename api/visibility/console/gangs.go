@@ -32,6 +32,7 @@ type objects struct {
 	queues   map[string]*v1beta1.Queue
 	queuesAt uint64 // version of the queues
 	sorted   map[string]sorted
+	epochs   epochs
 	followed map[string]<-chan struct{} // namespace, "" for all, "queues" has a key of its own -> it is read
 }
 
@@ -54,7 +55,7 @@ const followedQueues = "/queues" // no namespace
 
 func newObjects(client rest.Interface, log *slog.Logger) *objects {
 	return &objects{client: client, log: log, spaces: map[string]*space{}, queues: map[string]*v1beta1.Queue{},
-		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{}}
+		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{}, epochs: epochs{seen: map[int64]time.Time{}}}
 }
 
 // within is a client whose requests are about one namespace.
@@ -125,10 +126,19 @@ func (o *objects) followQueues(ctx context.Context) (read <-chan struct{}) {
 				clear(o.queues)
 				for _, q := range all {
 					keep(q)
+					if q.Status != nil {
+						o.epochs.list(q.Status.Epoch)
+					}
 				}
 			})
 		},
-		Seen: func(q *v1beta1.Queue) { change(func() { keep(q) }) },
+		Seen: func(q *v1beta1.Queue) {
+			change(func() {
+				if keep(q); q.Status != nil {
+					o.epochs.see(q.Status.Epoch)
+				}
+			})
+		},
 		Gone: func(q *v1beta1.Queue) { change(func() { delete(o.queues, q.Name) }) },
 	})
 	f.Strip(func(q *v1beta1.Queue) *v1beta1.Queue {
@@ -167,7 +177,9 @@ func (o *objects) replace(namespace string, all []*v1beta1.PodGroup) {
 	}
 	o.left = 0
 	for _, g := range all {
-		o.put(g)
+		if o.put(g); g.Status != nil {
+			o.epochs.list(g.Status.Epoch)
+		}
 	}
 	for name, was := range before {
 		is := o.spaces[name]
@@ -209,7 +221,16 @@ func (o *objects) put(g *v1beta1.PodGroup) {
 func (o *objects) see(g *v1beta1.PodGroup) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.put(g)
+	if o.put(g); g.Status != nil {
+		o.epochs.see(g.Status.Epoch)
+	}
+}
+
+// epochSeen returns when a status of an epoch was first seen, zero if none was.
+func (o *objects) epochSeen(epoch int64) time.Time {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.epochs.seen[epoch]
 }
 
 func (o *objects) forget(g *v1beta1.PodGroup) {

@@ -7,52 +7,58 @@ import (
 	"basalt.dev/basalt/api/visibility"
 )
 
-// clusterState is Basalt's status, and what differed from the one before.
+// clusterState is Basalt's status, at a time.
 type clusterState struct {
 	visibility.Status
-	At        time.Time
-	Takeovers []takeover
+	At time.Time
 }
 
-// takeover is a change of who does what, as two statuses show it.
+// takeover is who took what over, as the control store has it. It has no times of what buckets there are: those are
+// when a status that says the epoch was first seen, zero where none was.
 type takeover struct {
 	At   time.Time
 	Says string
 }
 
-// differences says who took over from whom between two statuses.
-func differences(before, is *clusterState) (out []takeover) {
-	add := func(format string, args ...any) { out = append(out, takeover{is.At, fmt.Sprintf(format, args...)}) }
-	switch a, b := before.Coordinator, is.Coordinator; {
-	case a == nil && b == nil:
-	case b == nil:
-		add("coordinator %s leads no more, and no other does yet", a.Name)
-	case a == nil:
-		add("coordinator %s leads, with term %d", b.Name, b.Term)
-	case a.Term != b.Term:
-		add("coordinator %s leads in place of %s, with term %d", b.Name, a.Name, b.Term)
+// takeoversOf lists them, the latest first.
+func takeoversOf(s *clusterState, seen func(epoch int64) time.Time) (out []takeover) {
+	if c := s.Coordinator; c != nil && c.Since != nil {
+		out = append(out, takeover{*c.Since, fmt.Sprintf("coordinator %s leads, with term %d", c.Name, c.Term)})
 	}
-	was := map[string]visibility.Shard{}
-	for _, a := range before.Shards {
-		was[a.Name] = a
+	if s.Table == nil {
+		return out
 	}
-	for _, b := range is.Shards {
-		a, known := was[b.Name]
-		delete(was, b.Name)
-		switch {
-		case !known:
-			add("shard %s has come", b.Name)
-		case a.Incarnation != b.Incarnation:
-			add("shard %s was started anew", b.Name)
-		case a.State != b.State:
-			add("shard %s: %s, before %s", b.Name, b.State, a.State)
+	for _, c := range s.Table.Changes {
+		says := fmt.Sprintf("epoch %d: shard %s took over %d buckets, and has them", c.Epoch, c.Shard, c.Buckets)
+		if c.Shard == "" {
+			says = fmt.Sprintf("epoch %d: %d buckets lost their shard, and have none", c.Epoch, c.Buckets)
 		}
-		if known && a.Buckets != b.Buckets {
-			add("shard %s has %d buckets, before %d", b.Name, b.Buckets, a.Buckets)
-		}
-	}
-	for name := range was {
-		add("shard %s is gone", name)
+		out = append(out, takeover{seen(int64(c.Epoch)), says})
 	}
 	return out
+}
+
+// maxEpochs bounds of how many epochs it is remembered when they were seen.
+const maxEpochs = 64
+
+// epochs are when statuses of an epoch of the table of buckets were first seen. A list says nothing of when.
+type epochs struct {
+	listed int64
+	seen   map[int64]time.Time
+}
+
+func (e *epochs) list(epoch int64) { e.listed = max(e.listed, epoch) }
+
+func (e *epochs) see(epoch int64) {
+	if _, is := e.seen[epoch]; is || epoch <= e.listed {
+		return
+	}
+	if len(e.seen) >= maxEpochs {
+		oldest := epoch
+		for old := range e.seen {
+			oldest = min(oldest, old)
+		}
+		delete(e.seen, oldest)
+	}
+	e.seen[epoch] = time.Now()
 }

@@ -61,7 +61,7 @@
     open();
   }
 
-  // cells draws a square for each node: full if it is ready, striped if cordoned, a cross if it is not ready.
+  // cells draws a square for each node, filled as far as it is used; one stroke if cordoned, a cross if not ready.
   let drawn = 0;
   const cells = async () => {
     const at = document.getElementById("cells");
@@ -69,7 +69,7 @@
     drawn = Date.now();
     const answer = await fetch(at.dataset.cells);
     if (!answer.ok) return;
-    const zones = await answer.json() || [], style = getComputedStyle(document.documentElement);
+    const zones = await answer.json() || [], of = at.dataset.resource, style = getComputedStyle(document.documentElement);
     const has = style.getPropertyValue("--has"), bad = style.getPropertyValue("--bad"), dim = style.getPropertyValue("--dim");
     const all = document.createElement("div");
     all.className = "zones";
@@ -82,17 +82,20 @@
       canvas.style.width = across * size + "px";
       canvas.setAttribute("role", "img");
       text.textContent = (zone.Name || "no zone") + (rack.Name ? " / " + rack.Name : "") + ": " + n + " nodes";
-      canvas.setAttribute("aria-label", text.textContent + ", " + rack.Ready + " ready, " + rack.Cordoned + " cordoned, " + rack.NotReady + " not ready");
+      canvas.setAttribute("aria-label", text.textContent + ", " + rack.Ready + " ready, " + rack.Cordoned + " cordoned, " + rack.NotReady + " not ready" +
+        (of ? "; " + of + " free: under 10 % on " + rack.Free[0] + ", 10 to 49 % on " + rack.Free[1] + ", 50 to 99 % on " + rack.Free[2] + ", all on " + rack.Free[3] : ""));
       const g = canvas.getContext("2d");
       g.scale(scale, scale);
       for (let i = 0; i < n; i++) {
         const x = (i % across) * size, y = Math.floor(i / across) * size, s = size - 2, state = rack.Cells[i];
-        g.fillStyle = g.strokeStyle = state === "r" ? has : state === "c" ? dim : bad;
-        if (state === "r") { g.fillRect(x, y, s, s); continue; }
+        const free = "0123456789a".indexOf(state), full = s - Math.round(s * free / 10);
+        g.fillStyle = g.strokeStyle = free >= 0 ? has : state === "n" ? bad : dim;
+        if (free >= 0) g.fillRect(x, y + s - full, s, full);
         g.beginPath();
         g.rect(x + .5, y + .5, s - 1, s - 1);
-        g.moveTo(x, y + s); g.lineTo(x + s, y);
+        if (state === "c" || state === "n") { g.moveTo(x, y + s); g.lineTo(x + s, y); }
         if (state === "n") { g.moveTo(x, y); g.lineTo(x + s, y + s); }
+        if (state === "-") { g.moveTo(x, y + s / 2); g.lineTo(x + s, y + s / 2); }
         g.stroke();
       }
       figure.append(text, canvas);
@@ -100,7 +103,8 @@
     }
     const key = document.createElement("p");
     key.className = "hint";
-    key.textContent = "A square is a node: full if ready, one stroke if cordoned, a cross if not ready.";
+    key.textContent = "A square is a node" + (of ? ", filled as far as its " + of + " is in use; a bar across if it has none" : "") +
+      ". One stroke: cordoned. A cross: not ready." + (of ? "" : " Empty: how full it is is not known.");
     at.replaceChildren(all, key);
   };
   cells();
