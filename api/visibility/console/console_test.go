@@ -778,22 +778,81 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestCommands: a change becomes what kubectl would be told.
+// TestCommands: a change becomes what kubectl would be told, with a test of the generation where the Queue may be got.
+// bench/prove/console has the API server take each field.
 func TestCommands(t *testing.T) {
+	full := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Generation: 7}, Spec: v1beta1.QueueSpec{Weight: new(int32(2)),
+		Deserved: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}}}
+	empty := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	const tests = `kubectl patch bq a --type=json -p '[{"op":"test","path":"/metadata/generation","value":7}`
 	for _, c := range []struct {
 		changes string
+		queue   *v1beta1.Queue
 		want    string
 	}{
-		{"a:weight=3", `kubectl patch bq a --type=merge -p '{"spec":{"weight":3}}'`},
-		{"a:capability.nvidia.com/gpu=8 a:closed=true b.c:deserved.cpu=", `kubectl patch bq a --type=merge -p ` +
+		{"a:weight=3", nil, `kubectl patch bq a --type=merge -p '{"spec":{"weight":3}}'`},
+		{"a:spec.weight=0", nil, `kubectl patch bq a --type=merge -p '{"spec":{"weight":0}}'`},
+		{"a:capability.nvidia.com/gpu=8 a:closed=true b.c:deserved.cpu=", nil, `kubectl patch bq a --type=merge -p ` +
 			`'{"spec":{"capability":{"nvidia.com/gpu":"8"},"closed":true}}'; ` +
 			`kubectl patch bq b.c --type=merge -p '{"spec":{"deserved":{"cpu":null}}}'`},
-		{"a:preemptionDelay=1m'x", `kubectl patch bq a --type=merge -p '{"spec":{"preemptionDelay":"1m'\''x"}}'`},
-		{"nothing", ""},
+		{"a:preemptionDelay=1m'x", nil, `kubectl patch bq a --type=merge -p '{"spec":{"preemptionDelay":"1m'\''x"}}'`},
+		{"nothing", nil, ""},
+		{"a:weight=0 a:priority= a:weight=", full, tests + `,{"op":"add","path":"/spec/weight","value":0},` +
+			`{"op":"remove","path":"/spec/weight"}]'`},
+		{"a:capability.cpu=8 a:capability.memory=4Gi a:guarantee.cpu= a:guarantee.cpu=1", full, tests +
+			`,{"op":"add","path":"/spec/capability","value":{"cpu":"8"}},{"op":"add","path":"/spec/capability/memory",` +
+			`"value":"4Gi"},{"op":"add","path":"/spec/guarantee","value":{"cpu":"1"}}]'`},
+		{"a:deserved.nvidia.com/gpu= a:closed=false", full, tests + `,{"op":"remove","path":"/spec/deserved/nvidia.com~1gpu"},` +
+			`{"op":"add","path":"/spec/closed","value":false}]'`},
+		{"a:weight=3 a:deserved.cpu= a:priority=", empty, `kubectl patch bq a --type=json -p '[{"op":"test","path":` +
+			`"/metadata/generation","value":1},{"op":"add","path":"/spec","value":{"weight":3}}]'`},
 	} {
-		if is := strings.Join(commandsFor(strings.Fields(c.changes)), "; "); is != c.want {
+		is := strings.Join(commandsFor(strings.Fields(c.changes), func(string) *v1beta1.Queue { return c.queue }), "; ")
+		if is != c.want {
 			t.Errorf("%s: %s\nwant %s", c.changes, is, c.want)
 		}
+	}
+}
+
+// TestTwoAdministrators: whoever has asked what a change would do is told on the open page when somebody else has changed
+// that Queue since; a status of it changes nothing, and who may not get the Queue is told nothing.
+func TestTwoAdministrators(t *testing.T) {
+	c := startCluster(t)
+	c.may("admin", "list podgroups", "list queues", "get queues")
+	c.tenant("tenant", "a")
+	queue := func(generation int64, charged string) {
+		c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "shared", Generation: generation},
+			Status: &v1beta1.QueueStatus{Charged: corev1.ResourceList{"cpu": resource.MustParse(charged)}}})
+	}
+	queue(4, "1")
+	c.answer = func(_, path string) (any, error) {
+		if strings.Contains(path, "/what-if?") {
+			return visibility.WhatIf{Changes: []string{"shared:weight=3"}}, nil
+		}
+		return visibility.WhyQueue{QueueStands: visibility.QueueStands{Queue: "shared"}}, nil
+	}
+	s := c.console(func(s *server) { s.timing.streamEach, s.timing.streamIdle = 5*time.Millisecond, 50*time.Millisecond })
+	b := s.login("admin")
+	wait(t, "the queues", has(b, "/queues", "shared"))
+	page := b.shows("/queues/shared?change=shared:weight=3", 200, "/metadata/generation", "asked=shared%404",
+		"is refused as invalid if somebody has changed")
+	stream, _, _ := strings.Cut(page[strings.Index(page, `data-stream="/stream`)+len(`data-stream="/stream`):], `"`)
+	events, _ := b.stream(strings.ReplaceAll(stream, "&amp;", "&"))
+	if text := next(t, events, "main"); strings.Contains(text, "Somebody has changed") {
+		t.Errorf("before anything: %s", text)
+	}
+	queue(4, "2")
+	queue(5, "2")
+	for !strings.Contains(next(t, events, "main"), "Somebody has changed shared since you asked") {
+	}
+	stranger := s.login("tenant")
+	text := stranger.shows("/queues/shared?n=a&change=shared:weight=3", 200, "--type=merge")
+	if strings.Contains(text, "generation") || strings.Contains(text, "asked=") {
+		t.Errorf("a tenant is told the generation:\n%s", text)
+	}
+	events, _ = stranger.stream("/queues/shared?n=a&change=shared:weight=3&asked=shared@4")
+	if text := next(t, events, "main"); strings.Contains(text, "Somebody") {
+		t.Errorf("a tenant is told of a change: %s", text)
 	}
 }
 

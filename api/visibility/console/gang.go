@@ -109,9 +109,9 @@ func (s *server) gang(ctx context.Context, q *query) (*view, error) {
 	if !q.stream {
 		d.WhatIf = s.whatIf(ctx, q, namespace, url.Values{"gang": {namespace + "/" + name}})
 	} else {
-		d.WhatIf = &whatIfData{Kept: true}
+		d.WhatIf = &whatIfData{Kept: true, Changed: s.changedSince(ctx, q)}
 	}
-	return &view{Title: name, Body: "gang", Data: d}, nil
+	return &view{Title: name, Body: "gang", Data: d, Asked: d.WhatIf.Asked}, nil
 }
 
 // isFinal reports whether Basalt refused a question for good: it says so of what the viewer may not see, and of what is

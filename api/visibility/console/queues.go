@@ -354,7 +354,7 @@ func (s *server) queue(ctx context.Context, q *query) (*view, error) {
 	}
 	d.Gangs = "/work?" + v.Encode()
 	if q.stream {
-		d.WhatIf = &whatIfData{Kept: true}
+		d.WhatIf = &whatIfData{Kept: true, Changed: s.changedSince(ctx, q)}
 	} else {
 		in := ""
 		if !mayGet {
@@ -362,7 +362,7 @@ func (s *server) queue(ctx context.Context, q *query) (*view, error) {
 		}
 		d.WhatIf = s.whatIf(ctx, q, in, url.Values{"queue": {name}})
 	}
-	return &view{Title: name, Body: "queue", Data: d}, nil
+	return &view{Title: name, Body: "queue", Data: d, Asked: d.WhatIf.Asked}, nil
 }
 
 // tell fills in what Basalt said.

@@ -36,6 +36,9 @@ func (v *view) frame(s *server, r *http.Request, of *session) {
 	}
 	if v.Body != "problem" {
 		v.Stream = "/stream" + r.URL.RequestURI()
+		if asked := "&asked=" + url.QueryEscape(v.Asked); v.Asked != "" && len(v.Stream)+len(asked) <= maxQuery {
+			v.Stream += asked // there is a query: it has the changes
+		}
 	}
 }
 

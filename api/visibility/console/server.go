@@ -126,7 +126,8 @@ type view struct {
 	Title string
 	Body  string // name of the template of the main part
 	Data  any
-	Code  int // of HTTP; 0: 200
+	Code  int    // of HTTP; 0: 200
+	Asked string // what a stream is to compare with, see whatIfData
 
 	// Of the frame, which streams do not send.
 	User   string

@@ -216,7 +216,9 @@ func (s *server) work(ctx context.Context, q *query) (*view, error) {
 	}
 	s.pick(d, q, all)
 	s.singles(ctx, q, d)
-	s.planned(ctx, q, d)
+	if s.planned(ctx, q, d); d.Plan != nil {
+		out.Asked = d.Plan.Asked
+	}
 	return out, nil
 }
 
@@ -413,7 +415,7 @@ func singleOf(p *corev1.Pod) singleRow {
 // planned answers how a gang would stand that does not exist, on the page My work.
 func (s *server) planned(ctx context.Context, q *query, d *workData) {
 	if q.stream {
-		d.Plan = &whatIfData{Kept: true}
+		d.Plan = &whatIfData{Kept: true, Changed: s.changedSince(ctx, q)}
 		return
 	}
 	namespace := q.viewer.namespace
