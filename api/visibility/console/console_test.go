@@ -162,7 +162,7 @@ func TestWords(t *testing.T) {
 	safe := "&lt;script&gt;alert(1)&lt;/script&gt; \uFFFDevil\uFFFD &amp; &#34;more&#34;\uFFFD"
 	text := b.shows("/work?n=a", 200, safe, `<a href="/gangs/a/`+name+`">`, `data-l="place">3<`)
 	page := b.shows("/gangs/a/"+name+"?change=research:weight=3%0D%0Aresearch:capability.cpu=80", 200, safe, "node-7",
-		"evicted", "expected", "2 gangs are evicted for it", "Nothing was changed.",
+		"evicted", "Expected to start in ", "2 gangs are evicted for it", "Nothing was changed.",
 		`kubectl patch bq research --type=merge -p &#39;{&#34;spec&#34;:{&#34;capability&#34;:{&#34;cpu&#34;:&#34;80&#34;},`+
 			`&#34;weight&#34;:3}}&#39;`)
 	for _, row := range why.Rows(time.Now(), true) {
@@ -232,6 +232,40 @@ func TestQueues(t *testing.T) {
 		last = at
 	}
 	b.shows("/queues?under=a", 200, `id="q/a.b"`)
+	t.Run("the oldest gang", func(t *testing.T) {
+		old := c.gang("t", "old", "QuotaExceeded", "so")
+		old.Status.Queue = "a.b"
+		c.put(old)
+		young := c.gang("t2", "young", "QuotaExceeded", "so")
+		young.Status.Queue, young.CreationTimestamp = "a", metav1.NewTime(began.Add(time.Hour))
+		c.put(young)
+		run := c.gang("t", "runs", "Scheduled", "")
+		run.Status.Queue, run.CreationTimestamp, run.Status.Bound = "m", metav1.NewTime(began.Add(-time.Hour)), 2
+		run.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionPodGroupInitiallyScheduled, Status: "True"}}
+		c.put(run)
+		wait(t, "the gangs", has(b, "/work", "t2/"))
+		s.objects.mu.Lock()
+		clear(s.objects.oldests)
+		s.objects.mu.Unlock()
+		text := b.shows("/queues", 200, "Waits longest")
+		for queue, want := range map[string]string{"root": "t/old", "a": "t/old", "a.b": "t/old", "m": "", "z": ""} {
+			row, _, _ := strings.Cut(text[strings.Index(text, `id="q/`+queue+`"`):], "</tr>")
+			if want == "" && strings.Contains(row, "/gangs/") || !strings.Contains(row, want) {
+				t.Errorf("%s has not %q: %s", queue, want, row)
+			}
+		}
+		c.may("lister", "list queues", "list podgroups in t2")
+		lister := s.login("lister")
+		if text := lister.shows("/queues", 200); strings.Contains(text, "longest") || strings.Contains(text, "/gangs/") {
+			t.Errorf("who may list Queues alone sees gangs:\n%s", text)
+		}
+		if text := lister.shows("/queues?n=t2", 200, "t2/young"); strings.Contains(text, "t/old") {
+			t.Errorf("gangs of others:\n%s", text)
+		}
+		if text := lister.shows("/queues?n=t", 200); strings.Contains(text, "t/old") {
+			t.Errorf("gangs of others:\n%s", text)
+		}
+	})
 	b.shows("/queues?under=A", 400)
 	b.shows(
 		"/queues/a",

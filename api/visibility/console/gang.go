@@ -29,8 +29,9 @@ type gangData struct {
 	Rows            []visibility.Row
 	Queue, QueueURL string
 
-	Life   []moment
-	Phases []phase
+	Life     []moment
+	Expected *moment // when it starts, if that is known
+	Phases   []phase
 
 	Pods     []podRow
 	PodsMore bool
@@ -106,6 +107,9 @@ func (s *server) gang(ctx context.Context, q *query) (*view, error) {
 	s.events(ctx, q, d, version)
 	s.pods(ctx, q, d, version)
 	d.Life, d.Phases = lifeOf(object, said, d.Events, time.Now())
+	if i := slices.IndexFunc(d.Life, func(m moment) bool { return m.What == "expected" }); i >= 0 {
+		d.Expected = &d.Life[i]
+	}
 	if !q.stream {
 		d.WhatIf = s.whatIf(ctx, q, namespace, url.Values{"gang": {namespace + "/" + name}})
 	} else {

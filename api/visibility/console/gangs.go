@@ -33,6 +33,7 @@ type objects struct {
 	queuesAt uint64 // version of the queues
 	sorted   map[string]sorted
 	epochs   epochs
+	oldests  map[string]oldest
 	followed map[string]<-chan struct{} // namespace, "" for all, "queues" has a key of its own -> it is read
 }
 
@@ -55,7 +56,8 @@ const followedQueues = "/queues" // no namespace
 
 func newObjects(client rest.Interface, log *slog.Logger) *objects {
 	return &objects{client: client, log: log, spaces: map[string]*space{}, queues: map[string]*v1beta1.Queue{},
-		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{}, epochs: epochs{seen: map[int64]time.Time{}}}
+		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{}, epochs: epochs{seen: map[int64]time.Time{}},
+		oldests: map[string]oldest{}}
 }
 
 // within is a client whose requests are about one namespace.
@@ -379,5 +381,54 @@ func (o *objects) reads() map[string]<-chan struct{} {
 	for name, read := range o.followed {
 		out[name] = read
 	}
+	return out
+}
+
+// oldest are the gangs of a scope that wait for longest, by queue, in it or below it.
+type oldest struct {
+	at  time.Time
+	all map[string]*v1beta1.PodGroup
+}
+
+// oldestFor is how long these count: they change seldom.
+const oldestFor = 5 * time.Second
+
+// oldestOf returns the gangs of a scope that wait for longest, by queue. The map is shared: nobody changes it.
+func (o *objects) oldestOf(in scope) map[string]*v1beta1.PodGroup {
+	of := "\x00"
+	if !in.all {
+		of = strings.Join(in.names, ",")
+	}
+	o.mu.RLock()
+	had, is := o.oldests[of]
+	o.mu.RUnlock()
+	if is && time.Since(had.at) < oldestFor {
+		return had.all
+	}
+	all, _ := o.list(in)
+	out := map[string]*v1beta1.PodGroup{}
+	for _, g := range all { // the youngest first
+		queue := g.Spec.Queue
+		if g.Status != nil && g.Status.Queue != "" {
+			queue = g.Status.Queue
+		}
+		if stateOf(g) == stateWaits && queue != "" {
+			out[queue] = g
+		}
+	}
+	for _, queue := range api.SortedKeys(out) { // of several that are as old always the same
+		g := out[queue]
+		for _, above := range api.Lineage(queue) {
+			if was := out[above]; was == nil || g.CreationTimestamp.Before(&was.CreationTimestamp) {
+				out[above] = g
+			}
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.oldests) >= maxSorted {
+		clear(o.oldests)
+	}
+	o.oldests[of] = oldest{time.Now(), out}
 	return out
 }

@@ -26,7 +26,7 @@ type queuesData struct {
 	More      int
 	Under     string // only those below it
 	Whole     string // URL of the tree without folding, if it is folded
-	Note      string
+	Oldest    bool   // the gangs that wait for longest are shown
 }
 
 // queueRow is a queue in the tree.
@@ -38,8 +38,15 @@ type queueRow struct {
 	Admitted, Waiting int
 	Bar               *bar
 	Balance           string
+	Oldest            *oldestRow
 	Folded            int // queues below it that are not shown
 	FoldURL           string
+}
+
+// oldestRow is the gang that waits for longest in a queue or below it, of those that the viewer may list.
+type oldestRow struct {
+	Name, URL string
+	Since     time.Time
 }
 
 // bar is what a queue has of one resource, as a picture and in words.
@@ -166,7 +173,29 @@ func (s *server) queues(ctx context.Context, q *query) (*view, error) {
 		d.More = said.MoreQueues
 	}
 	d.fill(q, all)
+	s.oldest(ctx, q, d)
 	return out, nil
+}
+
+// oldest fills in the gangs that wait for longest: of all, or of the namespace that the page is about.
+func (s *server) oldest(ctx context.Context, q *query, d *queuesData) {
+	in := scope{all: d.Namespace == "" && s.mayAll}
+	if !in.all || q.viewer.may(ctx, listGangs(""), q.reviews) != nil {
+		in = scope{names: []string{s.namespaceOf(q)}}
+		if in.names[0] == "" || q.viewer.may(ctx, listGangs(in.names[0]), q.reviews) != nil {
+			return
+		}
+	}
+	if s.watched(ctx, in) != nil {
+		return // it is not read yet
+	}
+	d.Oldest = true
+	waits := s.objects.oldestOf(in)
+	for i := range d.Rows {
+		if g := waits[d.Rows[i].Name]; g != nil {
+			d.Rows[i].Oldest = &oldestRow{g.Namespace + "/" + g.Name, gangURL(g.Namespace, g.Name), g.CreationTimestamp.Time}
+		}
+	}
 }
 
 // namespaceOf returns the first namespace that a request names, else that of the viewer, "" for none.
