@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/api/visibility"
 )
@@ -189,6 +190,111 @@ func TestWords(t *testing.T) {
 		b.shows("/gangs/a/"+name, 200, "Basalt could not be asked", "no shard is &lt;ready&gt;", safe)
 		b.shows("/gangs/a/none", 503, "no shard is &lt;ready&gt;")
 	})
+}
+
+// TestNames: names as long as they may be, and what users may be called, are text.
+func TestNames(t *testing.T) {
+	c := startCluster(t)
+	const user = "<b>\u202Eeve\u2066&amp;"
+	c.may(user, "list podgroups", "get podgroups", "list pods in a", "list queues", "get queues", "list shards", "list nodes")
+	long := strings.Repeat("n", 63) + strings.Repeat("."+strings.Repeat("m", 62), 3) + "x"
+	path := strings.Repeat("q", api.MaxPathLength)
+	if len(long) != 253 {
+		t.Fatal(len(long))
+	}
+	g := c.gang("a", long, "QuotaExceeded", "so")
+	g.Status.Queue = path
+	c.put(g)
+	c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: path}, Status: &v1beta1.QueueStatus{
+		Charged:    corev1.ResourceList{"<i>\u202E/x": resource.MustParse("1")},
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "<u>\u202E", Message: "<s>\u202E"}}}})
+	c.events = []corev1.Event{{Reason: "<u>\u202E", Message: "<s>\u202E"}}
+	c.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: long}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: "False", Reason: "<u>\u202E"}}}}}
+	c.answer = func(_, path string) (any, error) {
+		switch {
+		case path == "/nodes":
+			return visibility.NodeShares{Resources: []string{"<i>\u202E/x"}}, nil
+		case strings.HasPrefix(path, "/status"):
+			return visibility.Status{Coordinator: &visibility.Coordinator{Name: "<u>", Error: "<s>\u202E"},
+				Shards: []visibility.Shard{{Name: "<u>", Error: "<s>\u202E"}},
+				Table:  &visibility.Table{Changes: []visibility.Change{{Shard: "<u>\u202E"}}},
+				Gangs:  []visibility.Gang{{Gang: "a/" + long, Message: "<s>\u202E", Queue: path}}}, nil
+		}
+		return nil, answered{503, "<s>\u202E"}
+	}
+	s := c.console()
+	b := s.login(user)
+	wait(t, "the list", has(b, "/work", long))
+	wait(t, "the queues", has(b, "/queues", path))
+	for _, path := range []string{"/work", "/work?text=%3Cu%3E%E2%80%AE", "/work?reason=%3Cu%3E%E2%80%AE", "/gangs/a/" + long,
+		"/gangs/a/" + long + "?change=%3Cu%3E%E2%80%AE", "/queues", "/queues?resource=%3Cu%3E", "/queues/" + path, "/cluster",
+		"/cluster?resource=%3Cu%3E%E2%80%AE", "/nothing%3Cu%3E%E2%80%AE"} {
+		code, text := b.get(path)
+		if !strings.Contains(path, "/nothing") && code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+		for _, bad := range []string{"<b>\uFFFD", "<u>", "<s>", "<i>", "\u202E", "\u2066"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+	}
+}
+
+// TestPlain: characters that would turn or hide text are replaced, everywhere on a page.
+func TestPlain(t *testing.T) {
+	for in, want := range map[string]string{"": "", "so\n\tit is: ●, é, 漢, 👍": "so\n\tit is: ●, é, 漢, 👍",
+		"\u202Eevil\u202C": "\uFFFDevil\uFFFD", "a\x00b\rc\x7f\u0085": "a\uFFFDb\uFFFDc\uFFFD\uFFFD",
+		"\u2066\u2069\u200e\u200f\u061c\u2028": strings.Repeat("\uFFFD", 6), "a\xffb\uFFFD": "a\uFFFDb\uFFFD"} {
+		if is := string(plain([]byte(in))); is != want {
+			t.Errorf("%q becomes %q, want %q", in, is, want)
+		}
+	}
+}
+
+// TestClocks: neither the browser's clock, nor the console's, nor that of whoever wrote a time, breaks a page.
+func TestClocks(t *testing.T) {
+	c := startCluster(t)
+	c.may("admin", "list podgroups", "get podgroups", "list queues", "get queues", "list shards")
+	future := time.Now().Add(1000 * time.Hour).Truncate(time.Second)
+	g := c.gang("a", "tomorrow", "QuotaExceeded", "so")
+	g.CreationTimestamp = metav1.NewTime(future)
+	c.put(g)
+	c.answer = func(_, path string) (any, error) {
+		if strings.HasPrefix(path, "/status") {
+			return visibility.Status{Coordinator: &visibility.Coordinator{Name: "c", Since: &future},
+				Shards: []visibility.Shard{{Name: "s", Since: &future}}}, nil
+		}
+		before := time.Now().Add(-time.Hour)
+		return visibility.Why{Created: future, Complete: &future, Ends: &before,
+			Standing: visibility.Standing{At: &before}}, nil
+	}
+	s := c.console()
+	b := s.login("admin")
+	wait(t, "the list", has(b, "/work", "tomorrow"))
+	b.shows("/work", 200, ">now<")
+	for _, path := range []string{"/gangs/a/tomorrow", "/cluster", "/queues"} {
+		if text := b.shows(path, 200); strings.Contains(text, ">-") || strings.Contains(text, "invalid") {
+			t.Errorf("%s:\n%s", path, text)
+		}
+	}
+	if text := b.shows("/gangs/a/tomorrow", 200); strings.Contains(text, "Expected to start") {
+		t.Errorf("it is expected in the past:\n%s", text)
+	}
+
+	h, now := newHistory(), time.Now()
+	queue := []*v1beta1.Queue{{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+		Status: &v1beta1.QueueStatus{Charged: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	for _, at := range []time.Duration{0, sampleEach, 30 * time.Hour, -30 * time.Hour, 0, -sampleEach, 0} { // it jumps
+		h.take(now.Add(at), queue)
+	}
+	if l := h.of("q", "cpu", now); l == nil || !strings.Contains(l.Words, "between 1 and 1") {
+		t.Errorf("after its clock has jumped it has %+v", l)
+	}
+	if h.of("q", "cpu", now.Add(1000*time.Hour)) != nil {
+		t.Error("what is long past is shown")
+	}
 }
 
 // TestQueues: the tree, bars and balances are those of the objects.

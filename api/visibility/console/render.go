@@ -83,9 +83,9 @@ func (s *server) write(w http.ResponseWriter, code int, v *view) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(plain(b.Bytes()))
 }
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"ago": ago, "stamp": stamp, "plain": plain,
+	"ago": ago, "stamp": stamp,
 }).ParseFS(assets, "assets/*.html"))

@@ -115,10 +115,11 @@ func (s *server) main(ctx context.Context, q *query, make render) ([]byte, error
 	if err := pages.ExecuteTemplate(&b, v.Body, v); err != nil {
 		return nil, err
 	}
-	if b.Len() > maxMain {
+	text := plain(b.Bytes())
+	if len(text) > maxMain {
 		return nil, problem{http.StatusRequestEntityTooLarge, "this page is too long to be kept up to date: load it again"}
 	}
-	return b.Bytes(), nil
+	return text, nil
 }
 
 // version changes when what a stream's page shows may be another. It says nothing to the viewer.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -36,18 +37,41 @@ func ago(t time.Time) string {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// plain makes text that somebody else wrote harmless to read: no control characters, and none that turns the direction
-// of what follows.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
+// plain makes a page that has text of others in it harmless to read: no control characters, and none that turns the
+// direction of what follows.
+func plain(page []byte) []byte {
+	bad := func(r rune, size int) bool {
 		switch {
-		case r == '\n', r == '\t':
-			return r
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
-			return unicode.ReplacementChar
+		case r < utf8.RuneSelf:
+			return r < ' ' && r != '\n' && r != '\t' || r == 0x7f
+		case r == utf8.RuneError:
+			return size == 1
 		}
-		return r
-	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
+		return r < 0xa0 || r == '\u061c' || r >= '\u2000' && r <= '\u2069' && (unicode.Is(unicode.Bidi_Control, r) ||
+			r == '\u2028' || r == '\u2029')
+	}
+	var out []byte // nil as long as nothing was bad
+	for i := 0; i < len(page); {
+		r, size := rune(page[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(page[i:])
+		}
+		isBad := bad(r, size)
+		if isBad && out == nil {
+			out = append(make([]byte, 0, len(page)+64), page[:i]...)
+		}
+		switch {
+		case isBad:
+			out = utf8.AppendRune(out, unicode.ReplacementChar)
+		case out != nil:
+			out = append(out, page[i:i+size]...)
+		}
+		i += size
+	}
+	if out == nil {
+		return page
+	}
+	return out
 }
 
 // number reads an amount for a picture; what cannot be read is nothing.

@@ -80,7 +80,7 @@ func TestConsole(t *testing.T) {
 	red.shows("/queues", "Queues that admit red", `id="q/research.vision"`)
 	red.shows("/queues/research.vision?n=red", "1 gang is charged, 1 waits", "red/crimson-wait")
 	admin.shows("/cluster", "leads with term", "shard-0", "shard-1", "4 nodes: 4 ready", "zone-1")
-	admin.shows("/cluster/cells", `"Cells":"rr"`)
+	w.free(admin)
 
 	t.Run("the tree", func(t *testing.T) { w.tree(t, admin) })
 	t.Run("a stranger", func(t *testing.T) { w.stranger(t, admin, blue, red) })
@@ -109,6 +109,34 @@ func TestConsole(t *testing.T) {
 		)
 		red.shows("/work", "crimson-wait")
 		admin.shows("/cluster", "Basalt does not say its status now", "shard-0") // as it was
+	})
+}
+
+// free compares what the page of the cluster says is free of the nodes with what the pods there request.
+func (w *world) free(admin *visitor) {
+	w.t.Helper()
+	localtest.Wait(w.t, patience, "what is free of the nodes", func(ctx context.Context) error {
+		pods, err := w.kube.Core.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		w.check(err)
+		free := map[string]int64{"node-0": 8000, "node-1": 8000, "node-2": 8000, "node-3": 8000}
+		for _, p := range pods.Items {
+			if p.Spec.NodeName != "" {
+				free[p.Spec.NodeName] -= p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+			}
+		}
+		cells := func(nodes ...string) (out string) {
+			for _, name := range nodes {
+				out += "0123456789a"[free[name]/800 : free[name]/800+1]
+			}
+			return out
+		}
+		_, text := admin.get("/cluster/cells?resource=cpu")
+		for _, want := range []string{cells("node-0", "node-2"), cells("node-1", "node-3")} {
+			if !strings.Contains(text, fmt.Sprintf(`"Cells":%q`, want)) {
+				return fmt.Errorf("%s is not in %s", want, text)
+			}
+		}
+		return nil
 	})
 }
 
