@@ -641,7 +641,7 @@ func TestFreeShares(t *testing.T) {
 	c.SetNode(machine("gone", 8000, 1<<30, 0))
 	c.RemoveNode("gone")
 	c.Charge("c", "never there", pod(map[string]string{"cpu": "1"}, nil), Bound, "", api.Rank{})
-	nodes, free := c.Shares([]string{"cpu", "example.com/gpu", "example.com/unknown"})
+	nodes, free := Shares(c, []string{"cpu", "example.com/gpu", "example.com/unknown"})
 	got := map[string][]byte{}
 	for i, name := range nodes {
 		got[name] = free[3*i : 3*i+3]

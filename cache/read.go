@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -76,9 +77,9 @@ func (c *Cache) OutOfSync() []string {
 	return out
 }
 
-// Shares returns the nodes that are there, in no order, and the percentage of the allocatable that is free there, of each of the given
-// resources of one node after the other.
-func (c *Cache) Shares(of []string) (nodes []string, free []byte) {
+// Shares returns the nodes that are there, in no order, and the percentage of the allocatable that is free there, of
+// each of the given resources of one node after the other.
+func Shares(c *Cache, of []string) (nodes []string, free []byte) {
 	columns := make([]*column, len(of))
 	for i, name := range of {
 		if at, is := c.byName[name]; is {
@@ -99,7 +100,9 @@ func (c *Cache) Shares(of []string) (nodes []string, free []byte) {
 			case col == nil || has[col.i] == 0:
 				free = append(free, api.ShareOfNone)
 			default:
-				free = append(free, byte(100*(float64(max(left[col.i], 0))/float64(has[col.i]))))
+				hi, lo := bits.Mul64(min(uint64(max(left[col.i], 0)), has[col.i]), 100)
+				percent, _ := bits.Div64(hi, lo, has[col.i])
+				free = append(free, byte(percent))
 			}
 		}
 	}

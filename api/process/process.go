@@ -110,8 +110,8 @@ func Start(ctx context.Context, o Options, hooks Hooks) (*Process, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
-	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Began: fault.Now(), Registry: o.Registry,
-		shard: map[api.Incarnation]*wire.ShardRecord{}}
+	p := &Process{Options: o, Incarnation: api.Incarnation(hex.EncodeToString(id[:])), Began: fault.Now(),
+		Registry: o.Registry, shard: map[api.Incarnation]*wire.ShardRecord{}}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)

@@ -10,8 +10,9 @@
 //	GET /v1/nodes
 //	GET, PUT and DELETE /v1/shards/NAME/drain
 //
-// A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE has it take its part
-// again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a WhatIf, a Status, NodeShares and a Drain in JSON.
+// A gang's NAME is that of a PodGroup of any kind, or of a pod. PUT has a shard give its buckets to the others, DELETE
+// has it take its part again, GET says how far it is; all three can be repeated. The answers are a Why, a WhyQueue, a
+// WhatIf, a Status, NodeShares and a Drain in JSON.
 //
 // With /apis/visibility.basalt.dev/v1beta1 in place of /v1, the API server forwards the same requests from users that
 // it has authenticated, and whom it lets ask (deploy/visibility.yaml); package frontproxy finds out whom it names.

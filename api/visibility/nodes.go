@@ -14,8 +14,8 @@ import (
 	"basalt.dev/basalt/api/wire"
 )
 
-// NodeShares says how full the nodes are, as the shards count it that place pods there. It is the answer in JSON; fields may
-// be added.
+// NodeShares says how full the nodes are, as the shards count it that place pods there. It is the answer in JSON;
+// fields may be added.
 type NodeShares struct {
 	Resources []string   `json:"resources"`           // cpu and memory first
 	Nodes     []NodeFree `json:"nodes"`               // by name

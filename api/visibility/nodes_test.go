@@ -16,7 +16,8 @@ import (
 func TestNodes(t *testing.T) {
 	const none, unknown = api.ShareOfNone, api.ShareUnknown
 	replies := map[string]*wire.NodesReply{
-		"i-a": {Resources: []string{"cpu", "example.com/gpu"}, Nodes: []string{"n2", "n1"}, Free: []byte{50, 0, unknown, unknown}},
+		"i-a": {Resources: []string{"cpu", "example.com/gpu"}, Nodes: []string{"n2", "n1"},
+			Free: []byte{50, 0, unknown, unknown}},
 		"i-b": {Resources: []string{"a/b", "cpu", "memory"}, Nodes: []string{"n0"}, Free: []byte{none, 100, 7}, More: 3},
 		"i-d": {Resources: []string{"cpu"}, Nodes: []string{"n8", "n9"}, Free: []byte{1}},
 	}

@@ -35,8 +35,8 @@ const (
 
 // asked is what may be asked.
 const asked = `what may be asked is GET /v1/namespaces/NAMESPACE/gangs/NAME/why, GET /v1/queues/NAME/why, ` +
-	`GET /v1/what-if, GET /v1/status, GET /v1/nodes, and GET, PUT or DELETE /v1/shards/NAME/drain; on behalf of a namespace ` +
-	`GET /v1/namespaces/NAMESPACE/queues, .../queues/NAME/why and .../what-if; ` +
+	`GET /v1/what-if, GET /v1/status, GET /v1/nodes, and GET, PUT or DELETE /v1/shards/NAME/drain; ` +
+	`on behalf of a namespace GET /v1/namespaces/NAMESPACE/queues, .../queues/NAME/why and .../what-if; ` +
 	`through the API server with ` + Aggregated + ` in place of /v1`
 
 // Serve listens, and answers until ctx ends.

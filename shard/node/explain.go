@@ -52,7 +52,7 @@ func (c *Core) explain(from api.Incarnation, m *wire.Explain) {
 const maxShareResources = 8
 
 // Shares tells how full the nodes are, nil during a takeover, when not all pods are counted.
-func (c *Core) Shares() *wire.NodesReply {
+func Shares(c *Core) *wire.NodesReply {
 	if !c.ready || c.takeover.stage != idle {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (c *Core) Shares() *wire.NodesReply {
 	for _, a := range kept {
 		reply.Resources = append(reply.Resources, a.Resource)
 	}
-	reply.Nodes, reply.Free = c.cache.Shares(reply.Resources)
+	reply.Nodes, reply.Free = cache.Shares(c.cache, reply.Resources)
 	return reply
 }
 

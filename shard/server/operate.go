@@ -14,6 +14,7 @@ import (
 	"basalt.dev/basalt/api/link"
 	"basalt.dev/basalt/api/visibility"
 	"basalt.dev/basalt/api/wire"
+	"basalt.dev/basalt/shard/node"
 )
 
 // drainWithin is how long another shard may take to write into its record that it drains.
@@ -61,7 +62,7 @@ func (l *loop) nodes(ctx context.Context) (*wire.NodesReply, error) {
 		return nil, errNotStarted
 	}
 	var reply *wire.NodesReply
-	if err := l.ask(ctx, func() { reply = l.cores.Node.Shares() }); err != nil {
+	if err := l.ask(ctx, func() { reply = node.Shares(l.cores.Node) }); err != nil {
 		return nil, err
 	}
 	if reply == nil {

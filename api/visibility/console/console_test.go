@@ -196,7 +196,8 @@ func TestWords(t *testing.T) {
 func TestNames(t *testing.T) {
 	c := startCluster(t)
 	const user = "<b>\u202Eeve\u2066&amp;"
-	c.may(user, "list podgroups", "get podgroups", "list pods in a", "list queues", "get queues", "list shards", "list nodes")
+	c.may(user, "list podgroups", "get podgroups", "list pods in a", "list queues", "get queues", "list shards",
+		"list nodes")
 	long := strings.Repeat("n", 63) + strings.Repeat("."+strings.Repeat("m", 62), 3) + "x"
 	path := strings.Repeat("q", api.MaxPathLength)
 	if len(long) != 253 {
@@ -209,8 +210,8 @@ func TestNames(t *testing.T) {
 		Charged:    corev1.ResourceList{"<i>\u202E/x": resource.MustParse("1")},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "<u>\u202E", Message: "<s>\u202E"}}}})
 	c.events = []corev1.Event{{Reason: "<u>\u202E", Message: "<s>\u202E"}}
-	c.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: long}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
-		{Type: corev1.PodScheduled, Status: "False", Reason: "<u>\u202E"}}}}}
+	c.pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: long}, Status: corev1.PodStatus{
+		Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: "False", Reason: "<u>\u202E"}}}}}
 	c.answer = func(_, path string) (any, error) {
 		switch {
 		case path == "/nodes":
@@ -227,7 +228,8 @@ func TestNames(t *testing.T) {
 	b := s.login(user)
 	wait(t, "the list", has(b, "/work", long))
 	wait(t, "the queues", has(b, "/queues", path))
-	for _, path := range []string{"/work", "/work?text=%3Cu%3E%E2%80%AE", "/work?reason=%3Cu%3E%E2%80%AE", "/gangs/a/" + long,
+	for _, path := range []string{"/work", "/work?text=%3Cu%3E%E2%80%AE", "/work?reason=%3Cu%3E%E2%80%AE",
+		"/gangs/a/" + long,
 		"/gangs/a/" + long + "?change=%3Cu%3E%E2%80%AE", "/queues", "/queues?resource=%3Cu%3E", "/queues/" + path, "/cluster",
 		"/cluster?resource=%3Cu%3E%E2%80%AE", "/nothing%3Cu%3E%E2%80%AE"} {
 		code, text := b.get(path)
@@ -845,7 +847,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	cells := nodeMap{Resources: []string{"x"}, racks: []rackNodes{{nodes: []node{{state: 'r', free: []int8{-1}}, {state: 'r'},
+	cells := nodeMap{Resources: []string{"x"}, racks: []rackNodes{{nodes: []node{
+		{state: 'r', free: []int8{-1}}, {state: 'r'},
 		{state: 'r', free: []int8{9}}, {state: 'r', free: []int8{10}}, {state: 'r', free: []int8{50}},
 		{state: 'r', free: []int8{99}}, {state: 'r', free: []int8{100}}, {state: 'n', free: []int8{100}}}}}}
 	r := cells.zones("x")[0].Racks[0]
@@ -942,8 +945,8 @@ func TestCommands(t *testing.T) {
 		{"a:capability.cpu=8 a:capability.memory=4Gi a:guarantee.cpu= a:guarantee.cpu=1", full, tests +
 			`,{"op":"add","path":"/spec/capability","value":{"cpu":"8"}},{"op":"add","path":"/spec/capability/memory",` +
 			`"value":"4Gi"},{"op":"add","path":"/spec/guarantee","value":{"cpu":"1"}}]'`},
-		{"a:deserved.nvidia.com/gpu= a:closed=false", full, tests + `,{"op":"remove","path":"/spec/deserved/nvidia.com~1gpu"},` +
-			`{"op":"add","path":"/spec/closed","value":false}]'`},
+		{"a:deserved.nvidia.com/gpu= a:closed=false", full, tests +
+			`,{"op":"remove","path":"/spec/deserved/nvidia.com~1gpu"},` + `{"op":"add","path":"/spec/closed","value":false}]'`},
 		{"a:weight=3 a:deserved.cpu= a:priority=", empty, `kubectl patch bq a --type=json -p '[{"op":"test","path":` +
 			`"/metadata/generation","value":1},{"op":"add","path":"/spec","value":{"weight":3}}]'`},
 	} {
@@ -954,8 +957,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestTwoAdministrators: whoever has asked what a change would do is told on the open page when somebody else has changed
-// that Queue since; a status of it changes nothing, and who may not get the Queue is told nothing.
+// TestTwoAdministrators: whoever has asked what a change would do is told on the open page when somebody else has
+// changed that Queue since; a status of it changes nothing, and who may not get the Queue is told nothing.
 func TestTwoAdministrators(t *testing.T) {
 	c := startCluster(t)
 	c.may("admin", "list podgroups", "list queues", "get queues")

@@ -56,8 +56,8 @@ const followedQueues = "/queues" // no namespace
 
 func newObjects(client rest.Interface, log *slog.Logger) *objects {
 	return &objects{client: client, log: log, spaces: map[string]*space{}, queues: map[string]*v1beta1.Queue{},
-		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{}, epochs: epochs{seen: map[int64]time.Time{}},
-		oldests: map[string]oldest{}}
+		sorted: map[string]sorted{}, followed: map[string]<-chan struct{}{},
+		epochs: epochs{seen: map[int64]time.Time{}}, oldests: map[string]oldest{}}
 }
 
 // within is a client whose requests are about one namespace.
@@ -154,7 +154,8 @@ func (o *objects) followQueues(ctx context.Context) (read <-chan struct{}) {
 }
 
 func stripMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+	return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID,
+		ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp}
 }
 

@@ -35,13 +35,15 @@ func TestOperate(t *testing.T) {
 	w.bind("viewer", "system:aggregate-to-view")
 	w.bind("watcher", "basalt-status")
 	w.bind("operator", "basalt-drain")
-	_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nodes"},
-		Rules: []rbac.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}}, metav1.CreateOptions{})
+	_, err := w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, Rules: []rbac.PolicyRule{{APIGroups: []string{""},
+			Resources: []string{"nodes"}, Verbs: []string{"list"}}}}, metav1.CreateOptions{})
 	w.check(err)
 	w.bind("operator", "nodes")
 	w.bind("viewer", "nodes")
-	_, err = w.kube.Core.RbacV1().RoleBindings("owner").Create(t.Context(), &rbac.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: account("owner")}, metav1.CreateOptions{})
+	_, err = w.kube.Core.RbacV1().RoleBindings("owner").Create(t.Context(), &rbac.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		RoleRef:    rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: account("owner")}, metav1.CreateOptions{})
 	w.check(err)
 	_, err = w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"},
 		Rules: []rbac.PolicyRule{{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"shards/drain"}, Verbs: []string{"create"}, ResourceNames: []string{"shard-1"}}}}, metav1.CreateOptions{})
@@ -85,7 +87,8 @@ func TestOperate(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 {
 			t.Fatalf("%d %s: %v", code, body, err)
 		}
-		if len(answer.Nodes) == 0 || len(answer.Silent) > 0 || !slices.Equal(answer.Resources[:2], []string{"cpu", "memory"}) {
+		if len(answer.Nodes) == 0 || len(answer.Silent) > 0 ||
+			!slices.Equal(answer.Resources[:2], []string{"cpu", "memory"}) {
 			t.Errorf("%s", body)
 		}
 		for _, n := range answer.Nodes {
