@@ -43,7 +43,8 @@ func TestOperate(t *testing.T) {
 	w.bind("viewer", "nodes")
 	_, err = w.kube.Core.RbacV1().RoleBindings("owner").Create(t.Context(), &rbac.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		RoleRef:    rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: account("owner")}, metav1.CreateOptions{})
+		RoleRef:    rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   account("owner")}, metav1.CreateOptions{})
 	w.check(err)
 	_, err = w.kube.Core.RbacV1().ClusterRoles().Create(t.Context(), &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"},
 		Rules: []rbac.PolicyRule{{APIGroups: []string{v1beta1.GroupName}, Resources: []string{"shards/drain"}, Verbs: []string{"create"}, ResourceNames: []string{"shard-1"}}}}, metav1.CreateOptions{})
