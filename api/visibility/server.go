@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -159,7 +161,7 @@ func (s *server) find(ctx context.Context, who *user, namespace, name string) (*
 	}
 	reply, err := s.Answer(ctx, &wire.WhyRequest{Namespace: namespace, Name: name})
 	if err != nil {
-		return nil, problem{http.StatusServiceUnavailable, fmt.Sprintf("the shard does not answer: %v", err)}
+		return nil, s.silent(err)
 	}
 	if reply.GetKnown() {
 		if err := mayGet(groupOf(api.GroupKind(reply.GetKind())), "podgroups"); err != nil {
@@ -181,12 +183,23 @@ func (s *server) find(ctx context.Context, who *user, namespace, name string) (*
 		return ended, nil
 	}
 	if reply, err = s.Answer(ctx, &wire.WhyRequest{PodUid: string(pod.UID)}); err != nil {
-		return nil, problem{http.StatusServiceUnavailable, fmt.Sprintf("the shard does not answer: %v", err)}
+		return nil, s.silent(err)
 	}
 	if !reply.GetKnown() {
 		return nil, problem{http.StatusNotFound, notOurs(pod)}
 	}
 	return reply, nil
+}
+
+// silent is what a user is told when the shard that drives a gang does not answer. Addresses in an error are for the log.
+func (s *server) silent(err error) error {
+	s.Log.Debug("the shard that drives a gang does not answer", "error", err)
+	if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
+		return problem{http.StatusServiceUnavailable,
+			"the shard that drives it does not answer; if it is gone, another one takes over: ask again in a moment"}
+	}
+	return problem{http.StatusServiceUnavailable, "the shard that drives it does not answer: " +
+		api.Shorten(err.Error(), maxErrorBytes)}
 }
 
 // withStanding adds what the coordinator says of a gang that waits. If it cannot be asked, the rest is still true.

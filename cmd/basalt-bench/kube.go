@@ -22,6 +22,7 @@ func kubeCommand() *cobra.Command {
 	var onLocal, withVolcano bool
 	var against, variants []string
 	var shards []int
+	var views int
 	c := &cobra.Command{
 		Use:   "kube",
 		Short: "Measure any scheduler on a real API server, alone or in turn with others",
@@ -68,6 +69,13 @@ func kubeCommand() *cobra.Command {
 						}
 					}
 				}
+				if views > 0 {
+					for _, s := range slices.Clone(o.Subjects) {
+						if s.Shards > 0 {
+							o.Subjects = append(o.Subjects, s.Watched(views))
+						}
+					}
+				}
 				root, err := local.Root()
 				if err != nil {
 					return err
@@ -105,6 +113,7 @@ func kubeCommand() *cobra.Command {
 	f.StringVar(&o.Basalt, "basalt", "", "program to run; if empty, bin/basalt")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	f.StringArrayVar(&variants, "variant", nil, "with --local: NAME=VALUE for Basalt's processes, measured beside Basalt without it")
+	f.IntVar(&views, "views", 0, "with --local: also measure Basalt with so many pages of a console open, in turn; at most 320")
 	f.BoolVar(&withVolcano, "volcano", false, "with --local: also measure Basalt with --volcano=write, and with all gangs by Volcano's PodGroups, in turn")
 	return c
 }

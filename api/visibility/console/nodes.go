@@ -121,8 +121,8 @@ func (m *nodeMap) addFree(said *visibility.NodeShares, err error) {
 			m.FreeNot = "How full they are is not known: the shard that was asked is of an earlier version."
 		case code == http.StatusForbidden:
 			m.FreeNot += " It takes the ClusterRole basalt-status, and the right to list nodes."
-		case code >= http.StatusInternalServerError: // it says nothing of who asked
-			m.FreeNot += " " + problemOf(err).text
+		case code >= http.StatusInternalServerError: // what it says may name whoever asked
+			m.FreeNot += " Basalt does not answer."
 		}
 		return
 	}

@@ -37,6 +37,7 @@ type Subject struct {
 	Shards    int    // of Basalt, 0 for another
 	Env       string // of Basalt's processes: a NAME=VALUE, to measure what it changes
 	Volcano   Volcano
+	Views     int // pages of a console that are open
 }
 
 // Volcano is what of Volcano's is there.
@@ -70,6 +71,12 @@ func (s Subject) With(env string) Subject {
 // Through is the subject with something of Volcano's, beside the one without.
 func (s Subject) Through(v Volcano) Subject {
 	s.Name, s.Volcano = map[Volcano]string{VolcanoOn: s.Name + ", --volcano=write", VolcanoGroups: s.Name + ", all gangs by Volcano's PodGroups"}[v], v
+	return s
+}
+
+// Watched is the subject with so many pages of a console open, beside the one without.
+func (s Subject) Watched(views int) Subject {
+	s.Name, s.Views = fmt.Sprintf("%s, %d pages of a console", s.Name, views), views
 	return s
 }
 

@@ -372,7 +372,10 @@ func (t *trial) startScheduler(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return local.WaitReady(ctx, all)
+		if err := local.WaitReady(ctx, all); err != nil || t.subject.Views == 0 {
+			return err
+		}
+		return t.cluster.Browse(ctx, t.subject.Views)
 	}
 	return nil
 }

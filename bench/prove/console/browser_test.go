@@ -4,9 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 	"basalt.dev/basalt/bench/prove/console/browser"
 	"basalt.dev/basalt/bench/prove/seeds"
 )
+
+var rewrite = flag.Bool("rewrite", false, "write testdata/layout.txt anew")
 
 var pictures = flag.String("pictures", "", "write the pictures of deploy/docs/console.md to this folder")
 
@@ -156,7 +161,10 @@ func (w *world) look(t *testing.T, root string) {
 	if seeds.InFull() {
 		script = axe(t)
 	}
+	w.cut(t, b)
+
 	admin := w.person(t, b)
+	layout := &strings.Builder{}
 	admin.goes("/login")
 	admin.clean(script, "/login")
 	admin.logsIn(root)
@@ -174,13 +182,28 @@ func (w *world) look(t *testing.T, root string) {
 				admin.picture(fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark]))
 			}
 			admin.fits(path, width)
+			fmt.Fprintf(layout, "# %s, %d wide\n%s\n\n", path, width, admin.outline())
 		}
 		admin.size(320, false) // 1280 at 400 %
 		admin.fits(path, 320)
 		admin.size(1280, false)
 	}
+	const golden = "testdata/layout.txt"
+	if *rewrite {
+		admin.check(os.WriteFile(golden, []byte(layout.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	admin.check(err)
+	if string(want) != layout.String() {
+		t.Errorf("the pages are laid out otherwise than %s says (-rewrite):\n%s", golden, layout)
+	}
 	admin.goes("/cluster")
 	admin.sees("document.querySelectorAll('#cells canvas').length == 2") // a zone each
+	var labels string
+	admin.value("[...document.querySelectorAll('#cells canvas')].map(c => c.getAttribute('aria-label')).join()", &labels)
+	if !strings.Contains(labels, "2 ready, 0 cordoned, 0 not ready; cpu free: under 10 % on ") {
+		t.Errorf("the pictures of nodes are called %q", labels)
+	}
 	if *pictures != "" {
 		for page, name := range map[string]string{"/gangs/red/crimson-wait": "console-gang.png",
 			"/queues": "console-queues.png"} {
@@ -192,6 +215,94 @@ func (w *world) look(t *testing.T, root string) {
 			admin.check(os.WriteFile(filepath.Join(*pictures, name), png, 0o644))
 		}
 	}
+}
+
+// cut has a tenant look by way of something that cuts all connections each second. Changes appear all the same, and what
+// she types stays.
+func (w *world) cut(t *testing.T, b *browser.Browser) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.check(err)
+	defer listener.Close()
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	cuts := 0
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", strings.TrimPrefix(w.at, "https://"))
+			if err != nil {
+				from.Close()
+				continue
+			}
+			mu.Lock()
+			open[from], open[to] = true, true
+			mu.Unlock()
+			pass := func(into, of net.Conn) { _, _ = io.Copy(into, of); into.Close(); of.Close() }
+			go pass(from, to)
+			go pass(to, from)
+		}
+	}()
+	red := w.person(t, b)
+	red.at = "https://" + listener.Addr().String()
+	red.logsIn(w.token("red", "red"))
+	red.sees("document.getElementById('live').textContent == 'live'")
+	red.value("window.same = 1; document.querySelector('input[name=text]').focus()", nil)
+	red.check(red.Type(t.Context(), "half a wo"))
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for tick := time.NewTicker(time.Second); ; {
+			mu.Lock()
+			for c := range open {
+				c.Close()
+			}
+			clear(open)
+			cuts++
+			mu.Unlock()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for _, name := range []string{"cut-1", "cut-2"} {
+		w.group("red", name, "research.vision", 4)
+		red.sees(fmt.Sprintf("document.getElementById('g/red/%s')", name))
+	}
+	stop()
+	wg.Wait()
+	red.sees("document.getElementById('live').textContent == 'live' && document.getElementById('trouble').hidden")
+	red.sees("window.same && document.activeElement.value == 'half a wo'")
+	for _, name := range []string{"cut-1", "cut-2"} {
+		w.check(w.kube.Basalt.Delete().Namespace("red").Resource("podgroups").Name(name).Do(t.Context()).Error())
+	}
+	red.sees("!document.getElementById('g/red/cut-2')")
+	t.Attr("cuts", fmt.Sprint(cuts))
+}
+
+// outline says which boxes a page has, in their order, and from where to where each goes, in twelfths of the window: what
+// fonts, data and anti-aliasing do not change. It fails where text is out of the window, but in what scrolls by itself.
+func (p *person) outline() (text string) {
+	p.t.Helper()
+	p.value(`[...document.querySelectorAll('header, main > :is(h1, nav, form, section, figure, div, table),' +
+		'.two > section')].filter(e => e.checkVisibility()).map(e => {
+			const r = e.getBoundingClientRect(), at = x => Math.round(12 * x / innerWidth);
+			return [e.tagName.toLowerCase(), e.id || e.getAttribute('aria-labelledby') || e.getAttribute('aria-label') ||
+				e.className, at(r.left), at(r.right)].join(' ');
+		}).join('\n')`, &text)
+	var out string
+	p.value(`[...document.querySelectorAll('h1,h2,p,li,a,button,input,textarea,summary,label,pre,td,th')].filter(e => {
+		const r = e.getBoundingClientRect();
+		return e.checkVisibility() && !e.closest('.hidden, .skip, .scroll, pre') && r.width > 0 &&
+			(r.left < -1 || r.right > innerWidth + 1) }).map(e => e.outerHTML.slice(0, 200)).join('\n')`, &out)
+	if out != "" {
+		p.t.Errorf("out of the window: %s", out)
+	}
+	return text
 }
 
 // fits fails where a page is wider than its window: what is, scrolls by itself.

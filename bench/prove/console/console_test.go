@@ -3,6 +3,7 @@ package console
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -16,7 +17,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
 	"basalt.dev/basalt/bench/stage/local/localtest"
 )
@@ -98,10 +101,10 @@ func TestConsole(t *testing.T) {
 			t.Errorf("then a page says %s", text)
 		}
 	})
+	t.Run("two administrators", func(t *testing.T) { w.administrators(t, admin, w.login(w.administrator("second"))) })
+	t.Run("a shard is killed", func(t *testing.T) { w.killed(t, admin, red) })
 	t.Run("no shard", func(t *testing.T) {
-		for _, b := range w.all[1:] {
-			b.Kill()
-		}
+		w.all[1].Kill()
 		red.shows(
 			"/gangs/red/crimson-wait",
 			"Basalt could not be asked",
@@ -138,6 +141,106 @@ func (w *world) free(admin *visitor) {
 		}
 		return nil
 	})
+}
+
+// administrators has two of them ask what each field that can be asked about would do to the same Queue. The API server
+// takes the command that the first one copies; that of the second is refused, as it names the spec that he saw.
+func (w *world) administrators(t *testing.T, first, second *visitor) {
+	queue := func() (q v1beta1.Queue) {
+		w.check(w.kube.Basalt.Get().Resource("queues").Name("batch").Do(t.Context()).Into(&q))
+		return q
+	}
+	command := func(v *visitor, change string) string {
+		t.Helper()
+		text := html.UnescapeString(v.shows("/queues/batch?"+url.Values{"change": {change}}.Encode(), "Nothing was changed.",
+			fmt.Sprintf("/metadata/generation&#34;,&#34;value&#34;:%d}", queue().Generation)))
+		_, patch, _ := strings.Cut(text, "kubectl patch bq batch --type=json -p '")
+		patch, _, _ = strings.Cut(patch, "'\n")
+		return patch
+	}
+	patch := func(text string) error {
+		return w.kube.Basalt.Patch(types.JSONPatchType).Resource("queues").Name("batch").Body([]byte(text)).Do(t.Context()).
+			Error()
+	}
+	for step, row := range []struct{ changes, has, lacks string }{
+		{"capability.cpu=12 spec.capability.nvidia.com/gpu=0 guarantee.cpu=1 deserved.cpu=6 weight=0 priority=-7",
+			`"capability":{"cpu":"12","nvidia.com/gpu":"0"} "guarantee":{"cpu":"1"} "deserved":{"cpu":"6"} "weight":0 ` +
+				`"priority":-7`, "closed"},
+		{"closed=true reclaimable=false reclaimPolicy=FairShare preemptionPolicy=Never reclaimMinRuntime=10m " +
+			"preemptMinRuntime=1h30m preemptionDelay=30s weight=3 capability.memory=1Gi",
+			`"closed":true "reclaimable":false "reclaimPolicy":"FairShare" "preemptionPolicy":"Never" ` +
+				`"reclaimMinRuntime":"10m0s" "preemptMinRuntime":"1h30m0s" "preemptionDelay":"30s" "weight":3 "memory":"1Gi"`, "x"},
+		{"closed= reclaimable= reclaimPolicy= guarantee.cpu= priority= weight= preemptionPolicy= reclaimMinRuntime= " +
+			"preemptMinRuntime= preemptionDelay= capability.memory=", `"capability":{"cpu":"12","nvidia.com/gpu":"0"}`,
+			"closed reclaim Runtime priority weight preempt memory"},
+	} {
+		of := func(changes string) string {
+			return "batch:" + strings.ReplaceAll(changes, " ", "\nbatch:")
+		}
+		his, hers := command(first, of(row.changes)), command(second, "batch:capability.cpu=9")
+		if err := patch(his); err != nil {
+			t.Fatalf("%s: %v", his, err)
+		}
+		is := queue()
+		spec, err := json.Marshal(is.Spec)
+		w.check(err)
+		for _, has := range strings.Fields(row.has) {
+			if !strings.Contains(string(spec), has) {
+				t.Errorf("after %s the spec is %s", row.changes, spec)
+			}
+		}
+		for _, lacks := range strings.Fields(row.lacks) {
+			if strings.Contains(string(spec), lacks) {
+				t.Errorf("after %s the spec is %s", row.changes, spec)
+			}
+		}
+		if err := patch(hers); err == nil || queue().Generation != is.Generation {
+			t.Errorf("after %s the API server takes %s: %v", row.changes, hers, err)
+		} else if step == 0 {
+			t.Logf("the second administrator is told: %v", err)
+		}
+	}
+	first.shows("/queues/batch?change=batch:order=1", "it is not one of capability.RESOURCE")
+}
+
+// killed has a shard killed. Meanwhile each page says what the objects say; then it is listed who took its buckets over.
+func (w *world) killed(t *testing.T, admin, red *visitor) {
+	w.all[2].Kill()
+	said := map[string]bool{}
+	localtest.Wait(t, patience, "the takeover", func(context.Context) error {
+		for _, path := range []string{"/gangs/red/crimson-wait", "/gangs/red/crimson-run", "/queues/research.vision?n=red", "/work"} {
+			code, text := red.get(path)
+			if code != 200 || strings.HasPrefix(path, "/gangs") && !strings.Contains(text, "crimson") {
+				t.Errorf("%s while a shard is dead: %d %s", path, code, text)
+			}
+			if _, words, is := strings.Cut(text, "this is what the object says.</b> <bdi>"); is {
+				words, _, _ = strings.Cut(words, "</bdi>")
+				said[words] = true
+			}
+		}
+		_, text := admin.get("/cluster")
+		taken := regexp.MustCompile(`</time> <bdi>epoch [0-9]+: shard shard-0 took over [0-9]+ buckets`)
+		if !taken.MatchString(text) {
+			_, text, _ = strings.Cut(text, "h-takeovers")
+			return fmt.Errorf("the cluster says %.900s", text)
+		}
+		return nil
+	})
+	t.Logf("meanwhile pages say: %q", api.SortedKeys(said))
+	for words := range said {
+		if strings.Contains(words, "rpc error") {
+			t.Errorf("a tenant reads %s", words)
+		}
+	}
+	red.shows("/gangs/red/crimson-wait", "insufficient cpu")
+	if _, text := red.get("/gangs/red/crimson-wait"); strings.Contains(text, "could not be asked") {
+		localtest.Wait(t, patience, "the heir", func(context.Context) error {
+			if _, text := red.get("/gangs/red/crimson-wait"); strings.Contains(text, "could not be asked") {
+				return errors.New("it does not answer")
+			}
+			return nil
+		})
+	}
 }
 
 // laptop has a tenant run a console of her own, with the rights that she has.

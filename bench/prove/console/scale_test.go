@@ -148,15 +148,35 @@ func TestScale(t *testing.T) {
 			float64(bytes.Load()-sent)/1024/during.Seconds(),
 		)
 	}
-	var sizes []int64
+	p.goes("/work?n=crowd&text=g-00")
+	p.sees("document.getElementById('live').textContent == 'live'")
+	var sizes, heaps, elements []int64
 	for range 10 {
 		time.Sleep(*flat / 10)
-		sizes = append(sizes, resident(t, pid)>>20)
+		heap, n := p.memory()
+		sizes, heaps, elements = append(sizes, resident(t, pid)>>20), append(heaps, heap>>10), append(elements, n)
 	}
-	t.Logf("%d streams for %v: %v MiB", manyEyes, *flat, sizes)
-	if early, late := max(sizes[1], sizes[2], sizes[3]), max(sizes[7], sizes[8], sizes[9]); late > early*13/10 {
-		t.Errorf("memory grows: %v MiB", sizes)
+	t.Logf("%d streams for %v: the console has %v MiB; a page in the browser has a heap of %v KiB and %v nodes", manyEyes,
+		*flat, sizes, heaps, elements)
+	for what, had := range map[string][]int64{"the console's memory": sizes, "the heap of a page": heaps,
+		"the nodes of a page": elements} {
+		if early, late := max(had[1], had[2], had[3]), max(had[7], had[8], had[9]); late > early*13/10 {
+			t.Errorf("%s grows: %v", what, had)
+		}
 	}
+	p.sees("document.getElementById('live').textContent == 'live'")
+}
+
+// memory returns what a page keeps that is no garbage: bytes of scripts' objects, and nodes of documents.
+func (p *person) memory() (heap, nodes int64) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	p.check(p.Call(ctx, "HeapProfiler.collectGarbage", struct{}{}, nil))
+	var of struct{ UsedSize float64 }
+	p.check(p.Call(ctx, "Runtime.getHeapUsage", struct{}{}, &of))
+	var counts struct{ Nodes int64 }
+	p.check(p.Call(ctx, "Memory.getDOMCounters", struct{}{}, &counts))
+	return int64(of.UsedSize), counts.Nodes
 }
 
 // TestShardsPay: two hundred people who look cost a shard less than a hundredth of a core.

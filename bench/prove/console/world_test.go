@@ -80,7 +80,7 @@ func (w *world) check(err error) {
 	}
 }
 
-// serve starts the console, as deploy/overlays/console does: with a token of its ServiceAccount, and no certificate.
+// serve starts the console, as deploy/overlays/console does: with the files of its ServiceAccount, and no certificate.
 func (w *world) serve() {
 	w.t.Helper()
 	objects, err := deploy.Objects("overlays/console/console.yaml")
@@ -104,9 +104,8 @@ func (w *world) serve() {
 			args[i] = "--listen=127.0.0.1:0"
 		}
 	}
-	w.console = exec.CommandContext(w.t.Context(), w.program, append(args,
-		"--kubeconfig="+w.kubeconfig("console", "", w.token("basalt-system", "basalt-console")),
-		"--basalt-server="+strings.Join(local.Answering(w.all), ","))...)
+	w.console = w.pod(args)
+	w.console.Env = append(w.console.Env, "BASALT_SERVER="+strings.Join(local.Answering(w.all), ","))
 	out, err := w.console.StdoutPipe()
 	w.check(err)
 	said, err := os.Create(filepath.Join(w.t.TempDir(), "console.log"))
@@ -131,6 +130,49 @@ func (w *world) serve() {
 		}
 		return nil
 	})
+}
+
+// pod returns the command of the console's container, as much in a pod as this machine can: it finds the API server by
+// the environment and its token and the CA where a kubelet puts them, is the user that the Deployment says, without
+// capabilities, and can write nowhere. Where the test may not make mounts, it has a kubeconfig with that token instead.
+func (w *world) pod(args []string) *exec.Cmd {
+	token, config := w.token("basalt-system", "basalt-console"), w.cluster.Config(local.Admin)
+	if exec.CommandContext(w.t.Context(), "unshare", "--mount", "setpriv", "--reuid=10001", "true").Run() != nil {
+		w.t.Log("this machine cannot run the console as in a pod")
+		cmd := exec.CommandContext(w.t.Context(), w.program, append(args, "--kubeconfig="+
+			w.kubeconfig("console", "", token))...)
+		cmd.Env = os.Environ()
+		return cmd
+	}
+	ca := config.CAData
+	if len(ca) == 0 {
+		var err error
+		ca, err = os.ReadFile(config.CAFile)
+		w.check(err)
+	}
+	dir := w.t.TempDir()
+	for name, text := range map[string][]byte{"token": []byte(token), "ca.crt": ca, "namespace": []byte("basalt-system")} {
+		w.check(os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+	const start = `set -e
+mount --bind / /
+mount -o remount,bind,ro /
+mount -t tmpfs none /var/run
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+cp "$1"/* /var/run/secrets/kubernetes.io/serviceaccount
+touch /var/run/basalt
+mount --bind "$2" /var/run/basalt
+mount -o remount,ro none /var/run
+shift 2
+exec setpriv --reuid=10001 --regid=10001 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
+	/var/run/basalt "$@"`
+	cmd := exec.CommandContext(w.t.Context(), "unshare", append([]string{"--mount", "sh", "-c", start, "sh", dir,
+		w.program}, args...)...)
+	at, err := url.Parse(config.Host)
+	w.check(err)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "KUBERNETES_SERVICE_HOST=" + at.Hostname(),
+		"KUBERNETES_SERVICE_PORT=" + at.Port()}
+	return cmd
 }
 
 // tenant makes a namespace with a ServiceAccount that may edit it.
