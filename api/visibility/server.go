@@ -191,7 +191,7 @@ func (s *server) find(ctx context.Context, who *user, namespace, name string) (*
 	return reply, nil
 }
 
-// silent is what a user is told when the shard that drives a gang does not answer. Addresses in an error are for the log.
+// silent is what a user is told when the shard that drives a gang does not answer. Addresses are for the log.
 func (s *server) silent(err error) error {
 	s.Log.Debug("the shard that drives a gang does not answer", "error", err)
 	if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {

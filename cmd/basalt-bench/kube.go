@@ -113,7 +113,8 @@ func kubeCommand() *cobra.Command {
 	f.StringVar(&o.Basalt, "basalt", "", "program to run; if empty, bin/basalt")
 	f.StringArrayVar(&o.Flags, "flag", nil, "a flag for Basalt's processes")
 	f.StringArrayVar(&variants, "variant", nil, "with --local: NAME=VALUE for Basalt's processes, measured beside Basalt without it")
-	f.IntVar(&views, "views", 0, "with --local: also measure Basalt with so many pages of a console open, in turn; at most 320")
+	f.IntVar(&views, "views", 0, "with --local: also measure Basalt with so many pages of a console open, "+
+		"in turn; at most 320")
 	f.BoolVar(&withVolcano, "volcano", false, "with --local: also measure Basalt with --volcano=write, and with all gangs by Volcano's PodGroups, in turn")
 	return c
 }

@@ -59,6 +59,11 @@ func TestIsolation(t *testing.T) {
 		"/queues/QUEUE?n=a&change=covert-queue:weight=2",
 		"/cluster",
 		"/cluster/cells",
+		"/cluster?resource=cpu",
+		"/cluster/cells?resource=cpu",
+		"/queues/QUEUE?n=a&change=covert-queue:weight=2&asked=covert-queue@7",
+		"/work?n=a&asked=covert-queue@7",
+		"/gangs/a/mine?asked=covert-queue@7",
 		"/",
 		"/assets/console.js",
 		"/nothing",
@@ -119,6 +124,15 @@ func TestIsolation(t *testing.T) {
 		}
 		before = said
 		// A stream is silent while others' gangs change.
+		quiet, _ := b.stream("/queues?n=a")
+		next(t, quiet, "main")
+		defer func() {
+			select {
+			case e := <-quiet:
+				t.Errorf("the stream of queues says %s", e)
+			default:
+			}
+		}()
 		events, stop := b.stream("/work?n=a")
 		first := next(t, events, "main")
 		if !strings.Contains(first, "mine") {
@@ -126,6 +140,7 @@ func TestIsolation(t *testing.T) {
 		}
 		for i := range 20 {
 			c.gang("b", "covert-gang", "CovertReason", fmt.Sprint("covert words ", i))
+			c.put(&v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "covert-queue", Generation: int64(i)}})
 		}
 		c.gang("a", "mine", "QuotaExceeded", "and now this")
 		if e := <-events; !strings.Contains(e, "and now this") {
@@ -988,6 +1003,24 @@ func TestTwoAdministrators(t *testing.T) {
 	queue(5, "2")
 	for !strings.Contains(next(t, events, "main"), "Somebody has changed shared since you asked") {
 	}
+	c.mu.Lock()
+	before := c.reviews
+	c.mu.Unlock()
+	many := "/stream/queues/shared?asked=" + strings.Repeat("q@1,", 500) + "shared@4"
+	for i := range 500 {
+		many = strings.Replace(many, "q@1,", fmt.Sprintf("q%d@1,", i), 1)
+	}
+	if len(many) > maxQuery {
+		t.Fatal(len(many))
+	}
+	events, stop := b.stream(strings.TrimPrefix(many, "/stream"))
+	next(t, events, "main")
+	stop()
+	c.mu.Lock()
+	if n := c.reviews - before; n > 4*maxChanges {
+		t.Errorf("one request has the API server review %d times", n)
+	}
+	c.mu.Unlock()
 	stranger := s.login("tenant")
 	text := stranger.shows("/queues/shared?n=a&change=shared:weight=3", 200, "--type=merge")
 	if strings.Contains(text, "generation") || strings.Contains(text, "asked=") {

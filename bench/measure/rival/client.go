@@ -22,6 +22,7 @@ import (
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/kube"
 	"basalt.dev/basalt/bench/measure/scenario"
+	"basalt.dev/basalt/bench/stage/local"
 )
 
 // selected lists and watches the pods of a namespace, or only those that a field selector names.
@@ -292,4 +293,12 @@ func null(ctx context.Context, c *kube.Clients, namespaces, nodes []string) {
 		})
 	}
 	wg.Wait()
+}
+
+// ready waits until Basalt is, and has pages of a console opened, if any.
+func (t *trial) ready(ctx context.Context, all []*local.Basalt) error {
+	if err := local.WaitReady(ctx, all); err != nil || t.subject.Views == 0 {
+		return err
+	}
+	return t.cluster.Browse(ctx, t.subject.Views)
 }

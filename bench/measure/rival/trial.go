@@ -372,10 +372,7 @@ func (t *trial) startScheduler(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := local.WaitReady(ctx, all); err != nil || t.subject.Views == 0 {
-			return err
-		}
-		return t.cluster.Browse(ctx, t.subject.Views)
+		return t.ready(ctx, all)
 	}
 	return nil
 }

@@ -217,7 +217,7 @@ func (w *world) look(t *testing.T, root string) {
 	}
 }
 
-// cut has a tenant look by way of something that cuts all connections each second. Changes appear all the same, and what
+// cut has a tenant look by way of something that cuts all connections each second. Changes appear all the same, what
 // she types stays.
 func (w *world) cut(t *testing.T, b *browser.Browser) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -284,8 +284,8 @@ func (w *world) cut(t *testing.T, b *browser.Browser) {
 	t.Attr("cuts", fmt.Sprint(cuts))
 }
 
-// outline says which boxes a page has, in their order, and from where to where each goes, in twelfths of the window: what
-// fonts, data and anti-aliasing do not change. It fails where text is out of the window, but in what scrolls by itself.
+// outline says which boxes a page has, in their order, and from where to where each goes in twelfths of the window:
+// fonts, data and anti-aliasing do not change those. It fails where text is out of the window, but in what scrolls.
 func (p *person) outline() (text string) {
 	p.t.Helper()
 	p.value(`[...document.querySelectorAll('header, main > :is(h1, nav, form, section, figure, div, table),' +

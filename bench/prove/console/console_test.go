@@ -203,12 +203,13 @@ func (w *world) administrators(t *testing.T, first, second *visitor) {
 	first.shows("/queues/batch?change=batch:order=1", "it is not one of capability.RESOURCE")
 }
 
-// killed has a shard killed. Meanwhile each page says what the objects say; then it is listed who took its buckets over.
+// killed has a shard killed. Meanwhile pages say what the objects say; then it is listed who took its buckets over.
 func (w *world) killed(t *testing.T, admin, red *visitor) {
 	w.all[2].Kill()
 	said := map[string]bool{}
 	localtest.Wait(t, patience, "the takeover", func(context.Context) error {
-		for _, path := range []string{"/gangs/red/crimson-wait", "/gangs/red/crimson-run", "/queues/research.vision?n=red", "/work"} {
+		for _, path := range []string{"/gangs/red/crimson-wait", "/gangs/red/crimson-run",
+			"/queues/research.vision?n=red", "/work"} {
 			code, text := red.get(path)
 			if code != 200 || strings.HasPrefix(path, "/gangs") && !strings.Contains(text, "crimson") {
 				t.Errorf("%s while a shard is dead: %d %s", path, code, text)
