@@ -23,7 +23,8 @@ const (
 	maxReviews = 256              // that are remembered of a session
 
 	streamAgain = 3 * time.Second // a browser connects again after
-	renderShare = 20              // a stream waits so many times as long as its page took
+	renderShare = 20              // a stream waits so many times as long as its page took,
+	allShare    = 2               // times the streams that there are: all of them take half a core, whatever changes
 	maxMain     = 2 << 20         // bytes of a page in a stream
 	writeWithin = 10 * time.Second
 

@@ -139,6 +139,13 @@ func (s *sessions) stream(of *session) (release func(), ok bool) {
 	}, true
 }
 
+// open returns how many streams there are.
+func (s *sessions) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams
+}
+
 // setCookie tells the browser the id of its session.
 func (s *sessions) setCookie(w http.ResponseWriter, r *http.Request, id string) {
 	c := &http.Cookie{Name: cookieName, Value: id, Path: "/", HttpOnly: true, Secure: r.TLS != nil,

@@ -57,7 +57,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, make render) {
 				version = ""
 			}
 			took := time.Since(looked)
-			wait = max(s.timing.streamEach/2, renderShare*took)
+			wait = max(s.timing.streamEach/2, renderShare*took, allShare*time.Duration(s.sessions.open())*took)
 			switch {
 			case err != nil:
 				p := problemOf(err)

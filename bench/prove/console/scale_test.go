@@ -150,14 +150,18 @@ func TestScale(t *testing.T) {
 	}
 	p.goes("/work?n=crowd&text=g-00")
 	p.sees("document.getElementById('live').textContent == 'live'")
-	var sizes, heaps, elements []int64
+	var sizes, heaps, elements, shown []int64
 	for range 10 {
 		time.Sleep(*flat / 10)
 		heap, n := p.memory()
 		sizes, heaps, elements = append(sizes, resident(t, pid)>>20), append(heaps, heap>>10), append(elements, n)
+		var all int64
+		p.value("(() => { let n = 0; for (const i = document.createNodeIterator(document); i.nextNode();) n++; return n })()",
+			&all)
+		shown = append(shown, all)
 	}
-	t.Logf("%d streams for %v: the console has %v MiB; a page in the browser has a heap of %v KiB and %v nodes", manyEyes,
-		*flat, sizes, heaps, elements)
+	t.Logf("%d streams for %v: the console has %v MiB; a page in the browser has a heap of %v KiB and %v nodes, of which "+
+		"%v are shown", manyEyes, *flat, sizes, heaps, elements, shown)
 	for what, had := range map[string][]int64{"the console's memory": sizes, "the heap of a page": heaps,
 		"the nodes of a page": elements} {
 		if early, late := max(had[1], had[2], had[3]), max(had[7], had[8], had[9]); late > early*13/10 {

@@ -30,25 +30,26 @@
     while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
   };
 
-  const say = (text) => { trouble.textContent = text; trouble.hidden = !text; };
+  const put = (at, text) => { if (at.textContent !== text) at.textContent = text; };
+  const say = (text) => { put(trouble, text); trouble.hidden = !text; };
   let source = null, ended = false;
   const open = () => {
     if (source || ended || document.hidden) return;
     source = new EventSource(url);
-    source.onopen = () => { live.textContent = "live"; };
+    source.onopen = () => put(live, "live");
     source.addEventListener("main", (e) => {
       const doc = new DOMParser().parseFromString("<main>" + JSON.parse(e.data) + "</main>", "text/html");
       const now = doc.querySelector("main");
       for (const a of main.attributes) now.setAttribute(a.name, a.value);
       morph(main, now);
       say("");
-      live.textContent = "live";
+      put(live, "live");
       cells();
     });
     source.addEventListener("trouble", (e) => say("Not up to date: " + JSON.parse(e.data)));
     source.addEventListener("end", (e) => { ended = true; close(); live.textContent = ""; say("No more updates: " + JSON.parse(e.data)); });
     source.onerror = () => {
-      live.textContent = "connecting again";
+      put(live, "connecting again");
       if (source && source.readyState === EventSource.CLOSED) { say("Not up to date: load the page again, or log in again."); close(); setTimeout(open, 5000 + 5000 * Math.random()); }
     };
   };
