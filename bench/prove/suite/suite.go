@@ -234,6 +234,13 @@ func divide(packages []tested) (racing, alone []string) {
 // goTest runs `go test` and gives the report its events.
 func (o Options) goTest(ctx context.Context, r *report, name, day, socket string, args []string) error {
 	flags := []string{"test", "-json", "-timeout", o.Timeout.String()}
+	if o.Full && o.Keep != "" { // pictures of the console, and what else people may want to look at
+		artefacts := filepath.Join(o.Keep, "artefacts")
+		if err := os.MkdirAll(artefacts, 0o755); err != nil {
+			return err
+		}
+		flags = append(flags, "-artifacts", "-outputdir", artefacts)
+	}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(flags, args, o.Flags)...)
 	cmd.Dir = o.Root
 	// The day is said: go test may answer with a result that it kept, for the same code and the same environment.
