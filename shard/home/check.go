@@ -77,9 +77,12 @@ func (c *Core) Check() error {
 	return nil
 }
 
-// waitsForAnswer reports whether a gang sent a request that may be lost.
+// waitsForAnswer reports whether a gang sent a request that may be lost. One whose Commits are all prepared waits for
+// what it is to be judged against, for its volumes or for a version: watches bring them.
 func (g *gang) waitsForAnswer() bool {
-	return g.charge.reserve != nil || g.charge.open != nil || len(g.commits) > 0 || g.claim != nil || g.tally.promised > 0 || g.withdraw != nil || g.search.round != nil
+	commits := len(g.commits) > 0 && (g.state != preparing || !g.allPrepared())
+	return g.charge.reserve != nil || g.charge.open != nil || commits || g.claim != nil || g.tally.promised > 0 ||
+		g.withdraw != nil || g.search.round != nil
 }
 
 // checkIndex says what the index finds elsewhere than it is.
