@@ -441,11 +441,9 @@ func TestImportsPointOneWay(t *testing.T) {
 }
 
 // TestFewDrivers: besides the shells, only the simulator, the explorer and the lab make cores of shards and
-// coordinators. Others step those of the lab. The tests of a core make its own, and those of shard/home the node core
-// beside it.
+// coordinators. Others step those of the lab. The tests of a core make its own.
 func TestFewDrivers(t *testing.T) {
-	drivers := []string{"shard/cores", "coordinator/server", "bench/prove/explore", "bench/prove/lab", "bench/prove/sim",
-		"shard/home"}
+	drivers := []string{"shard/cores", "coordinator/server", "bench/prove/explore", "bench/prove/lab", "bench/prove/sim"}
 	driven, found := []string{"shard/home", "shard/node", "coordinator"}, map[string]bool{}
 	for _, s := range sources(t) {
 		of := map[string]bool{} // what its file calls the packages of cores

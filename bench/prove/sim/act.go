@@ -278,8 +278,8 @@ func (w *world) act(line string) {
 		l.limits.Ungated = true
 	case "earmarks": // AFTER FOR: likewise
 		l.limits.EarmarkAfter, l.limits.EarmarkFor = lasts(1), lasts(2)
-	case "gather": // of shards and coordinators that start from now on
-		l.gatherIntents, l.gatherGrants = lasts(1), lasts(2)
+	case "gather": // INTENTS GRANTS [small]: of who starts from now on; small are the limits of shards
+		l.gatherIntents, l.gatherGrants, l.shardLimits = lasts(1), lasts(2), arg(3)
 	case "pages":
 		w.store.pages = true
 	case "compact":

@@ -59,7 +59,12 @@ func (d *drawer) begin() {
 	if d.some(2) {
 		d.say("pages")
 	}
-	d.say("gather %s", pick(d, []string{"0s 0s", "7ms 3ms", "50ms 25ms", "50ms 25ms"})) // the last is what processes do
+	small := ""
+	if w.newDie("small").below(4) == 0 {
+		small = " small"
+	}
+	gather := pick(d, []string{"0s 0s", "7ms 3ms", "50ms 25ms", "50ms 25ms"}) // the last is what processes do
+	d.say("gather %s%s", gather, small)
 	d.tight = d.some(2)
 	d.acts, d.wrong = d.chances(acts, 0, 1, 1, 1, 2, 4), d.chances(wrongs, 0, 1, 1, 2, 8)
 	if !w.cfg.Calm {

@@ -67,8 +67,12 @@ type shard struct {
 
 func (w *world) startShard(name string) *shard {
 	x := &shard{process: w.newProcess(name), labels: map[string]map[string]string{}, sent: map[string]map[string]sentTo{}}
-	x.cores = cores.New(x.inc, home.Config{Strict: true, LargeGang: 2, RollForward: w.load.rollForward},
-		node.Config{Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents})
+	h := home.Config{Strict: true, LargeGang: 2, RollForward: w.load.rollForward}
+	n := node.Config{Strict: true, Policy: cache.Policy(x.die.below(2)), WriteEvery: w.load.gatherIntents}
+	if w.load.shardLimits == "small" {
+		x.small(&h, &n)
+	}
+	x.cores = cores.New(x.inc, h, n)
 	x.volumes = volumes.New(volumes.Config{Rules: w.api.PodRules, Keeps: home.Keeps})
 	w.shards = append(w.shards, x)
 	w.log("%s starts", x.inc)
@@ -130,6 +134,14 @@ func (w *world) startShard(name string) *shard {
 	}
 	x.later(w.between(0, 100*time.Millisecond), x.tick)
 	return x
+}
+
+// small draws limits that ordinary gangs meet.
+func (x *shard) small(h *home.Config, n *node.Config) {
+	below := x.die.below
+	h.InFlight, h.CommitPods, h.HoldPods, h.LargeGang = 4, 1+below(4), 1+below(3), below(3)
+	n.MaxRows, n.MaxFences, n.MaxDeletes, n.MaxRewrites, n.MaxResolving = 3, 2, 2, 2, 3
+	n.MaxNamed, n.MaxBytes = 1+below(2), 100*below(4)
 }
 
 func (x *shard) showNamespace() {

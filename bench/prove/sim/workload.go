@@ -53,10 +53,10 @@ type workload struct {
 
 	holds bool // Basalt holds the Lease of Volcano's scheduler
 
-	quiet       bool          // nothing goes wrong: what has to happen soon is judged
-	snatch      bool          // the next gang of which intents are written loses a pod
-	rollForward time.Duration // of home.Config; 0 is what it takes by itself
-
+	quiet         bool          // nothing goes wrong: what has to happen soon is judged
+	snatch        bool          // the next gang of which intents are written loses a pod
+	rollForward   time.Duration // of home.Config; 0 is what it takes by itself
+	shardLimits   string        // small, or what shards take by themselves
 	mishaps       int           // what servers are unreliable by as a rule
 	gatherIntents time.Duration // node.Config's WriteEvery
 	gatherGrants  time.Duration // coordinator.Config's CommitEvery
