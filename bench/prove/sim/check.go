@@ -252,7 +252,7 @@ func (c *check) groupName(p *corev1.Pod) string {
 // meddles notes that somebody else bound a pod, or labelled one anew that somebody else bound: whoever finds it so at a takeover
 // counts it for the gang whose reservation names it, or that its labels name by then.
 func (c *check) meddles(p *corev1.Pod, labels map[string]string) {
-	name := cmp.Or(labels[api.LabelPodGroup], groupNamed(p))
+	name := groupNamed(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: p.Annotations}})
 	c.strange[name] = true
 	for _, uid := range append(slices.Clone(c.byName[name]), string(p.UID), labels[api.LabelGang]) {
 		c.gang(uid).meddled = true
@@ -528,8 +528,8 @@ func (c *check) evicts(who api.Incarnation, p *corev1.Pod) {
 		return // somebody else bound it, and labelled it anew before it was charged
 	}
 	closing := c.closingOf(p)
-	if closing != "" && c.madeFor(p, closing) {
-		gang = closing // bound for a PodGroup that was gone, and charged for it perhaps, though made for its namesake, whose it is
+	if closing != "" && (c.madeFor(p, closing) || closing == c.bound[string(p.UID)]) {
+		gang = closing // bound for it, or for one that was gone, and charged for it perhaps, though made for this one
 	}
 	if w.load.condemned(p, append([]string{gang}, c.byName[groupNamed(p)]...)) {
 		w.count("surplus pods evicted for other gangs")
