@@ -45,6 +45,7 @@ func (c *Core) advance(g *gang) {
 	c.reasons.judge(g)
 	c.reports.publish(g)
 	c.reports.queueConditions(g)
+	c.reports.tellOrder(g)
 	if !g.next.Equal(g.wake) {
 		g.wake = g.next
 		if !g.wake.IsZero() {

@@ -180,8 +180,10 @@ func (c *pacing) lookAtReordered() {
 	}
 }
 
-// tellOrder says at a gang that its queue's expression fails for it: once for each way in which it does.
-func (c *reports) tellOrder(g *gang, o *ordered) {
+// tellOrder says at a gang that its queue's expression fails for it: once for each way in which it does. What there is
+// no budget for is said later, also when the gang has started: its next one will fail likewise.
+func (c *reports) tellOrder(g *gang) {
+	o := g.ordered
 	if o == nil || o.failed == o.told {
 		return
 	}
@@ -196,7 +198,9 @@ func (c *reports) tellOrder(g *gang, o *ordered) {
 	if o.failed == "" || c.tell(event.ObjectEvent{About: about, Warning: true, Reason: v1beta1.ReasonOrderFailed,
 		Message: report.Short(orderFails(g.queue, o.failed))}) {
 		o.told = o.failed
+		return
 	}
+	c.wakeAt(g, c.now.Add(c.cfg.ConditionAfter))
 }
 
 // orderFails says that an expression fails for a gang.

@@ -151,7 +151,6 @@ func (c *Core) await(g *gang) {
 		return
 	}
 	order := c.pacing.orderOf(g)
-	c.reports.tellOrder(g, order)
 	moved := !a.sameOrder(order.message()) && g.claim == nil && !g.charge.claimed()
 	if moved || !g.stillWanted(a) {
 		pods := g.choose()
