@@ -269,7 +269,15 @@ func verdict(conditions []metav1.Condition, kind string, status metav1.Condition
 // queueSays waits for a Queue's Ready condition.
 func (w *world) queueSays(t *testing.T, name string, status metav1.ConditionStatus, reason string, words ...string) {
 	t.Helper()
-	wait(t, "queue "+name, func(ctx context.Context) error {
+	w.queueCondition(t, name, v1beta1.ConditionReady, status, reason, words...)
+}
+
+// queueCondition waits for a condition of a Queue.
+func (w *world) queueCondition(
+	t *testing.T, name, kind string, status metav1.ConditionStatus, reason string, words ...string,
+) {
+	t.Helper()
+	wait(t, "the condition "+kind+" of queue "+name, func(ctx context.Context) error {
 		q := v1beta1.Queue{}
 		if err := w.kube.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q); err != nil {
 			return err
@@ -277,7 +285,7 @@ func (w *world) queueSays(t *testing.T, name string, status metav1.ConditionStat
 		if q.Status == nil {
 			return errors.New("no status")
 		}
-		return verdict(q.Status.Conditions, v1beta1.ConditionReady, status, q.Generation, reason, words)
+		return verdict(q.Status.Conditions, kind, status, q.Generation, reason, words)
 	})
 }
 

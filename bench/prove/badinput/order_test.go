@@ -1,12 +1,8 @@
 package badinput
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"basalt.dev/basalt/api"
 	"basalt.dev/basalt/api/v1beta1"
@@ -28,7 +24,7 @@ func (w *world) badOrders(t *testing.T) {
 		if c.order != "" {
 			w.patchQueue(t, "unordered", `{"spec":{"order":`+quote(c.order)+`}}`)
 		}
-		w.queueOrders(t, "unordered", no, v1beta1.ReasonOrderInvalid, c.words, "ordered by age")
+		w.queueCondition(t, "unordered", v1beta1.ConditionOrdered, no, v1beta1.ReasonOrderInvalid, c.words, "ordered by age")
 	}
 	w.queueSays(t, "unordered", yes, v1beta1.ReasonReady)
 	w.group(t, ns, "g", "unordered", 1)
@@ -38,7 +34,8 @@ func (w *world) badOrders(t *testing.T) {
 	// It compiles, and fails for each gang in another way.
 	w.queue(t, "failing", v1beta1.QueueSpec{
 		Order: "labels['n'] == 'zero' ? 1 / (priority - priority) : int(labels['n']) + 9223372036854775807"})
-	w.queueOrders(t, "failing", yes, v1beta1.ReasonOrderValid) // else the first of them may start before it is known
+	// Else the first of them may start before it is known.
+	w.queueCondition(t, "failing", v1beta1.ConditionOrdered, yes, v1beta1.ReasonOrderValid)
 	for name, words := range map[string]string{
 		"none": "no such key: n", "word": "type conversion error", "zero": "division by zero", "1": "integer overflow",
 	} {
@@ -50,21 +47,6 @@ func (w *world) badOrders(t *testing.T) {
 		w.eventOn(t, "Pod", "o-"+name, `spec.order of queue "failing" fails for it, so it counts as 0`, words)
 		w.bound(t, ns, "o-"+name)
 	}
-}
-
-// queueOrders waits until a queue says of its order what it should.
-func (w *world) queueOrders(t *testing.T, name string, status metav1.ConditionStatus, reason string, words ...string) {
-	t.Helper()
-	wait(t, "what queue "+name+" says of its order", func(ctx context.Context) error {
-		q := v1beta1.Queue{}
-		if err := w.kube.Basalt.Get().Resource("queues").Name(name).Do(ctx).Into(&q); err != nil {
-			return err
-		}
-		if q.Status == nil {
-			return errors.New("no status")
-		}
-		return verdict(q.Status.Conditions, v1beta1.ConditionOrdered, status, q.Generation, reason, words)
-	})
 }
 
 // quote writes a text without control characters as JSON.
