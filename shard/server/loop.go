@@ -391,11 +391,19 @@ func span(o event.Span) api.Span {
 	return s
 }
 
-// status answers `basalt status`.
-func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
+// hasStarted reports whether the cores may be asked.
+func (l *loop) hasStarted() bool {
 	select {
 	case <-l.started:
+		return true
 	default:
+		return false
+	}
+}
+
+// status answers `basalt status`.
+func (l *loop) status(ctx context.Context) (*wire.StatusReply, error) {
+	if !l.hasStarted() {
 		return nil, errNotStarted
 	}
 	var reply *wire.StatusReply

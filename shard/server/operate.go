@@ -26,12 +26,9 @@ func (l *loop) statusOfAll(ctx context.Context, scope visibility.Scope) (*visibi
 		if who == l.self {
 			return l.status(ctx)
 		}
-		conn, err := l.process.Link.Dial(who, address)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		return wire.NewInspectClient(conn).Status(ctx, &wire.StatusRequest{})
+		return inspect(l, who, address, func(c wire.InspectClient) (*wire.StatusReply, error) {
+			return c.Status(ctx, &wire.StatusRequest{})
+		})
 	}, scope)
 }
 
@@ -42,12 +39,9 @@ func (l *loop) nodesOfAll(ctx context.Context) (*visibility.NodeShares, error) {
 		if who == l.self {
 			return l.nodes(ctx)
 		}
-		conn, err := l.process.Link.Dial(who, address)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		return wire.NewInspectClient(conn).Nodes(ctx, &wire.NodesRequest{})
+		return inspect(l, who, address, func(c wire.InspectClient) (*wire.NodesReply, error) {
+			return c.Nodes(ctx, &wire.NodesRequest{})
+		})
 	})
 }
 
@@ -56,9 +50,7 @@ const maxNames = 8 << 20
 
 // nodes says how full the nodes of this shard are.
 func (l *loop) nodes(ctx context.Context) (*wire.NodesReply, error) {
-	select {
-	case <-l.started:
-	default:
+	if !l.hasStarted() {
 		return nil, errNotStarted
 	}
 	var reply *wire.NodesReply
@@ -115,9 +107,7 @@ func (l *loop) drainAnywhere(ctx context.Context, shard string, cancel bool, by 
 
 // mayDrain says on whose behalf another process may drain this one, and an error for who may not.
 func (l *loop) mayDrain(ctx context.Context, from api.Incarnation, by link.User) (string, error) {
-	select {
-	case <-l.started:
-	default:
+	if !l.hasStarted() {
 		return "", errNotStarted
 	}
 	caller := visibility.Caller{Token: by.Token}

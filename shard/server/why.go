@@ -11,9 +11,7 @@ import (
 
 // why answers another shard: what this one knows.
 func (l *loop) why(ctx context.Context, q *wire.WhyRequest) (*wire.WhyReply, error) {
-	select {
-	case <-l.started:
-	default:
+	if !l.hasStarted() {
 		return nil, errNotStarted
 	}
 	var reply *wire.WhyReply
@@ -41,16 +39,23 @@ func askLeader[T any](l *loop, ask func(wire.InspectClient) (*T, error)) (*T, er
 	if leads == nil {
 		return nil, errors.New("no coordinator leads")
 	}
-	conn, err := l.process.Link.Dial(api.Incarnation(leads.Incarnation), leads.Address)
-	if err != nil {
-		return nil, fmt.Errorf("call the coordinator: %w", err)
-	}
-	defer conn.Close()
-	reply, err := ask(wire.NewInspectClient(conn))
+	reply, err := inspect(l, api.Incarnation(leads.Incarnation), leads.Address, ask)
 	if err != nil {
 		return nil, fmt.Errorf("call the coordinator: %w", err)
 	}
 	return reply, nil
+}
+
+// inspect asks another process.
+func inspect[T any](
+	l *loop, who api.Incarnation, address string, ask func(wire.InspectClient) (*T, error),
+) (*T, error) {
+	conn, err := l.process.Link.Dial(who, address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return ask(wire.NewInspectClient(conn))
 }
 
 // whyAnywhere answers a user: it calls the shard that drives the gang, if this one does not.
@@ -64,12 +69,8 @@ func (l *loop) whyAnywhere(ctx context.Context, q *wire.WhyRequest) (*wire.WhyRe
 	if home == l.self || address == "" {
 		return nil, fmt.Errorf("queue %q is being taken over: ask again in a moment", reply.GetQueue())
 	}
-	conn, err := l.process.Link.Dial(home, address)
-	if err != nil {
-		return nil, fmt.Errorf("call shard %s: %w", home, err)
-	}
-	defer conn.Close()
-	there, err := wire.NewInspectClient(conn).Why(ctx, q)
+	there, err := inspect(l, home, address,
+		func(c wire.InspectClient) (*wire.WhyReply, error) { return c.Why(ctx, q) })
 	if err != nil {
 		return nil, fmt.Errorf("call shard %s: %w", home, err)
 	}
